@@ -1,0 +1,1 @@
+"""Shardwright: an SPMD partitioner for JAX programs that prices every choice."""
