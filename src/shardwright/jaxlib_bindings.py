@@ -6,9 +6,11 @@ Each use has a note of what it is and why nothing public serves. Tested on jax
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 # MLIR's Python bindings: JAX ships them for its own lowering; modules are read,
@@ -265,3 +267,181 @@ def find_main(module: ir.Module) -> ir.Operation:
         "the module has no function named 'main'"
         + (f"; it has {', '.join(names)}" if names else " and no function at all")
     )
+
+
+def restore_constants(module: ir.Module) -> None:
+    """`sdy.constant`, which Shardy's constant splitter leaves, back to StableHLO."""
+    with module.context:
+        for op in list(walk_regions(find_main(module))):
+            if op.name != "sdy.constant":
+                continue
+            with ir.InsertionPoint(op), op.location:
+                made = stablehlo.constant(op.attributes["value"])
+            op.results[0].replace_all_uses_with(made)
+            op.erase()
+
+
+# Regions and calls ------------------------------------------------------
+
+
+def string_attr(op: ir.Operation, name: str) -> str:
+    """A string or symbol attribute's text, "" where the op has none."""
+    if name not in op.attributes:
+        return ""
+    attr = op.attributes[name]
+    if isinstance(attr, ir.FlatSymbolRefAttr):
+        return attr.value
+    return attr.value if isinstance(attr, ir.StringAttr) else str(attr)
+
+
+def walk_regions(op: ir.Operation) -> Iterator[ir.Operation]:
+    """Every operation inside the op's regions, outer before inner."""
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in operations(block):
+                yield inner
+                yield from walk_regions(inner)
+
+
+def captured_values(op: ir.Operation) -> list[ir.Value]:
+    """Values that the op's regions use from outside, in order of first use."""
+    inside: set[ir.Value] = set()
+    used: dict[ir.Value, None] = {}
+    for region in op.regions:
+        for block in region.blocks:
+            inside.update(block.arguments)
+    for inner in walk_regions(op):
+        inside.update(inner.results)
+        for region in inner.regions:
+            for block in region.blocks:
+                inside.update(block.arguments)
+    for inner in walk_regions(op):
+        used.update(dict.fromkeys(v for v in inner.operands if v not in inside))
+    return list(used)
+
+
+def replace_operands(op: ir.Operation, mapping: Mapping[ir.Value, ir.Value]) -> None:
+    """Replace operands of the op and of everything in its regions."""
+    for inner in (op, *walk_regions(op)):
+        for i, operand in enumerate(inner.operands):
+            if operand in mapping:
+                inner.operands[i] = mapping[operand]
+
+
+_REDUCERS = {
+    "stablehlo.add": ("sum", "or"),
+    "stablehlo.multiply": ("prod", "and"),
+    "stablehlo.maximum": ("max", "or"),
+    "stablehlo.minimum": ("min", "and"),
+    "stablehlo.and": ("and", "and"),
+    "stablehlo.or": ("or", "or"),
+}
+
+
+def region_reducer(op: ir.Operation) -> str | None:
+    """The reducer that the op's only region computes, None if it is another.
+
+    Bitwise and/or of integers that are not predicates are not reducers of ours.
+    """
+    if len(op.regions) != 1 or len(op.regions[0].blocks) != 1:
+        return None
+    block = op.regions[0].blocks[0]
+    body = list(operations(block))
+    if len(body) != 2 or len(block.arguments) != 2 or body[0].name not in _REDUCERS:
+        return None
+    if list(body[1].operands) != list(body[0].results):
+        return None
+    if set(body[0].operands) != set(block.arguments):
+        return None
+    dtype = tensor_type(body[0].results[0].type).dtype
+    plain, predicate = _REDUCERS[body[0].name]
+    if dtype != "i1" and plain in ("and", "or"):
+        return None
+    return predicate if dtype == "i1" else plain
+
+
+def inline_calls(module: ir.Module) -> None:
+    """Replace every func.call reachable from main by the callee's body.
+
+    MLIR's own inline pass needs an extension that jaxlib's context lacks. A
+    callee's operations get the call's name stack in front of their own.
+    """
+    functions = {
+        string_attr(op, "sym_name"): op
+        for op in operations(module.body)
+        if op.name == "func.func"
+    }
+    with module.context:
+        pending = [op for op in walk_regions(find_main(module)) if op.name == "func.call"]
+        while pending:
+            call = pending.pop()
+            callee = functions.get(string_attr(call, "callee"))
+            if callee is None or not callee.regions[0].blocks:
+                continue
+            pending += _inline_call(call, callee)
+    run_passes(module, "symbol-dce")
+
+
+def _inline_call(call: ir.Operation, callee: ir.Operation) -> list[ir.Operation]:
+    block = callee.regions[0].blocks[0]
+    mapping = dict(zip(block.arguments, call.operands, strict=True))
+    prefix = location_name(call.location)
+    nested: list[ir.Operation] = []
+    with ir.InsertionPoint(call):
+        for op in operations(block):
+            if op.name == "func.return":
+                for old, value in zip(call.results, op.operands, strict=True):
+                    old.replace_all_uses_with(mapping[value])
+                break
+            clone = op.clone()
+            replace_operands(clone, mapping)
+            _prefix_location(clone, prefix)
+            mapping.update(zip(op.results, clone.results, strict=True))
+            inner = (clone, *walk_regions(clone))
+            nested += [o for o in inner if o.name == "func.call"]
+    call.erase()
+    return nested
+
+
+def _prefix_location(op: ir.Operation, prefix: str) -> None:
+    if not prefix:
+        return
+    for inner in (op, *walk_regions(op)):
+        name = location_name(inner.location)
+        joined = f"{prefix}/{name}" if name else prefix
+        if name.startswith(prefix):
+            continue
+        inner.location = ir.Location.name(joined, inner.location, op.context)
+
+
+_NAME = re.compile(r'"((?:[^"\\]|\\.)*)"(?!:\d)')
+_FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+)')
+
+
+def location_name(location: ir.Location) -> str:
+    """The outermost name of a location: JAX's name stack, XLA's op_name."""
+    found = _NAME.search(str(location))
+    return found[1] if found else ""
+
+
+def location_file(location: ir.Location) -> tuple[str, int]:
+    """File and line of the innermost frame that a location records."""
+    found = _FILE.search(str(location))
+    return (found[1], int(found[2])) if found else ("", 0)
+
+
+# JAX's own intermediate form ----------------------------------------------
+
+
+def jaxpr_shardings(closed: Any) -> Iterator[Any]:
+    """Named shardings of the constraints in a jaxpr, nested ones included."""
+    jaxpr = getattr(closed, "jaxpr", closed)
+    for eqn in jaxpr.eqns:
+        for value in eqn.params.values():
+            if isinstance(value, jax.sharding.NamedSharding):
+                yield value
+            for item in value if isinstance(value, (tuple, list)) else (value,):
+                if hasattr(item, "eqns") or hasattr(item, "jaxpr"):
+                    yield from jaxpr_shardings(item)
+                elif isinstance(item, jax.sharding.NamedSharding):
+                    yield item

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from shardwright.jaxlib_bindings import (
+    captured_values,
     channel,
     integer_elements,
     ir,
     mlir_type,
+    replace_operands,
     stablehlo,
     tensor_type,
 )
@@ -127,10 +129,17 @@ class Emitter:
         operands: Sequence[Value],
         result_shapes: Sequence[Sequence[int]],
     ) -> list[Value]:
-        """Clone an op on other operands, its results with other shapes."""
+        """Clone an op on other operands, its results with other shapes.
+
+        Operands past the op's own replace the values its regions capture.
+        """
+        own = len(op.operands)
         clone = op.clone()
-        for i, operand in enumerate(operands):
+        for i, operand in enumerate(operands[:own]):
             clone.operands[i] = operand
+        if len(operands) > own:
+            captured = captured_values(op)
+            replace_operands(clone, dict(zip(captured, operands[own:], strict=True)))
         for result, shape in zip(clone.results, result_shapes, strict=True):
             if tensor_type(result.type).shape != tuple(shape):
                 result.set_type(self.retype(result, shape))

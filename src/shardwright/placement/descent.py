@@ -1,0 +1,184 @@
+"""Make a placement cheaper: change one op, or one op and all that follows it.
+
+A light op (elementwise, shape) follows its neighbours, so a change at a
+contraction ripples through the light ops around it and is judged as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from shardwright.placement.problem import Candidate
+from shardwright.placement.state import State
+
+MAX_RIPPLE = 400
+"""Ops that one change may reach."""
+
+
+def descend(state: State, max_sweeps: int = 8) -> None:
+    """Improve `state` in place until no single or rippled change saves time."""
+    for _ in range(max_sweeps):
+        saved = _improve_single(state) + _improve_rippled(state)
+        if saved <= 0.0:
+            return
+
+
+def options(state: State, op: int) -> Iterator[Candidate]:
+    """Candidates worth trying for one op, given its neighbours as they are."""
+    problem = state.problem
+    if op in problem.pinned:
+        return
+    program_op = problem.program.ops[op]
+    seen: set[int] = set()
+    found: list[Candidate] = []
+
+    def add(candidate: Candidate) -> None:
+        if id(candidate) not in seen:
+            seen.add(id(candidate))
+            found.append(candidate)
+
+    for j, value in enumerate(program_op.operands):
+        add(problem.derived(op, j, False, state.made[value]))
+    for j, value in enumerate(program_op.results):
+        for need in state.needs(value):
+            add(problem.derived(op, j, True, need))
+    for first in tuple(found):
+        for second in tuple(found):
+            if first is not second and len(found) < 32:
+                add(problem.merged(op, first, second))
+    if op in problem.heavy or not program_op.operands:
+        for candidate in problem.enumerated(op):
+            add(candidate)
+    yield from (c for c in found if problem.allowed(op, c))
+
+
+def _improve_single(state: State) -> float:
+    problem = state.problem
+    ops = problem.program.ops
+    queue = deque(range(len(ops)))
+    queued = set(queue)
+    total = 0.0
+    budget = 12 * len(ops)
+    while queue and budget:
+        budget -= 1
+        op = queue.popleft()
+        queued.discard(op)
+        if op in problem.free:
+            continue
+        saved = 0.0
+        for candidate in options(state, op):
+            if candidate is not state.chosen[op]:
+                saved += state.trial({op: candidate})
+        total += saved
+        if saved > 0.0:
+            for neighbour in _neighbours(state, op):
+                if neighbour not in queued:
+                    queued.add(neighbour)
+                    queue.append(neighbour)
+    return total + _improve_inputs(state)
+
+
+def _neighbours(state: State, op: int) -> Iterator[int]:
+    problem = state.problem
+    for value in problem.program.ops[op].operands:
+        if value in problem.producer:
+            yield problem.producer[value]
+        yield from (u.op for u in problem.uses[value] if u.op >= 0)
+    for value in problem.program.ops[op].results:
+        yield from (use.op for use in problem.uses[value] if use.op >= 0)
+
+
+def _improve_inputs(state: State) -> float:
+    """Free inputs come in whatever layout costs least at their uses."""
+    problem = state.problem
+    total = 0.0
+    for i, value in enumerate(problem.program.inputs):
+        if problem.input_layout(i) is not None:
+            continue
+        before = state.value_seconds(value)
+        kept = state.made[value]
+        for need in state.needs(value):
+            layout = problem.layouts[need]
+            if layout.partial or layout.view is not None:
+                continue
+            state.made[value] = need
+            state.made[value] = state.presentable(value)
+            after = state.value_seconds(value)
+            if after < before * (1 - 1e-9):
+                total += before - after
+                before, kept = after, state.made[value]
+        state.made[value] = kept
+    return total
+
+
+def _improve_rippled(state: State) -> float:
+    problem = state.problem
+    total = 0.0
+    for op in range(len(problem.program.ops)):
+        if op in problem.free or op in problem.pinned:
+            continue
+        if op not in problem.heavy and not _at_border(state, op):
+            continue
+        for candidate in tuple(options(state, op)):
+            if candidate is state.chosen[op]:
+                continue
+            changes = ripple(state, op, candidate)
+            if len(changes) > 1:
+                total += state.trial(changes)
+    return total
+
+
+def _at_border(state: State, op: int) -> bool:
+    """Whether a value is moved on its way into or out of the op."""
+    program_op = state.problem.program.ops[op]
+    needs = state.chosen[op].needs
+    if any(state.made[v] != n for v, n in zip(program_op.operands, needs, strict=True)):
+        return True
+    return any(
+        need != state.made[v] for v in program_op.results for need in state.needs(v)
+    )
+
+
+def ripple(state: State, op: int, candidate: Candidate) -> dict[int, Candidate]:
+    """The change of one op, and of every light op that would follow it."""
+    problem = state.problem
+    ops = problem.program.ops
+    changes = {op: candidate}
+    queue = deque([op])
+    while queue and len(changes) < MAX_RIPPLE:
+        at = queue.popleft()
+        now = changes[at]
+        for value, layout in zip(ops[at].results, now.makes, strict=True):
+            for use in problem.uses[value]:
+                _follow(state, changes, queue, use.op, use.operand, False, layout)
+        for value, layout in zip(ops[at].operands, now.needs, strict=True):
+            producer = problem.producer.get(value, -1)
+            if producer >= 0:
+                index = ops[producer].results.index(value)
+                _follow(state, changes, queue, producer, index, True, layout)
+    return changes
+
+
+def _follow(
+    state: State,
+    changes: dict[int, Candidate],
+    queue: deque[int],
+    op: int,
+    index: int,
+    is_result: bool,
+    layout: int,
+) -> None:
+    problem = state.problem
+    if op < 0 or op in changes or op in problem.heavy:
+        return
+    if op in problem.free or op in problem.pinned:
+        return
+    current = state.chosen[op]
+    if (current.makes if is_result else current.needs)[index] == layout:
+        return
+    wanted = problem.derived(op, index, is_result, layout)
+    if wanted is current or not problem.allowed(op, wanted):
+        return
+    changes[op] = wanted
+    queue.append(op)
