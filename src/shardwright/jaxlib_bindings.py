@@ -445,3 +445,64 @@ def jaxpr_shardings(closed: Any) -> Iterator[Any]:
                     yield from jaxpr_shardings(item)
                 elif isinstance(item, jax.sharding.NamedSharding):
                     yield item
+
+
+# Compiling a module without JAX's front end ---------------------------------
+
+_PARTITIONER_PASSES = "spmd-partitioning,sharding-propagation,shardy-xla"
+
+
+def compile_module(
+    module: bytes, devices: Sequence[Any], *, partitioner: str | None
+) -> Any:
+    """Compile MLIR bytecode for these devices as one SPMD program.
+
+    `partitioner` is "shardy" or "gspmd" for a module of whole arrays, None for
+    one that is per-device already. Gives jaxlib's executable (`hlo_modules`,
+    `get_compiled_memory_stats`).
+    """
+    from jax._src import compiler
+
+    count = len(devices)
+    options = compiler.get_compile_options(
+        num_replicas=1,
+        num_partitions=count,
+        device_assignment=np.array([[d.id for d in devices]]),
+    )
+    build = options.executable_build_options
+    build.use_spmd_partitioning = True
+    build.use_shardy_partitioner = partitioner == "shardy"
+    if partitioner is None:
+        options.env_option_overrides = [("xla_disable_hlo_passes", _PARTITIONER_PASSES)]
+    client = devices[0].client
+    return client.compile_and_load(module, _jax.DeviceList(tuple(devices)), options)
+
+
+def compiled_text(executable: Any) -> str:
+    """HLO text of what XLA compiled."""
+    return executable.hlo_modules()[0].to_string()
+
+
+def partition_hlo_bytes(module: ir.Module) -> bytes:
+    """The module with `sdy` shardings turned to the form GSPMD reads."""
+    copy = parse_module(module_bytes(module))
+    run_passes(copy, "xla-sdy-export-ops,xla-sdy-stablehlo-export-shardings")
+    return module_bytes(copy)
+
+
+def strip_shardings(module: ir.Module) -> None:
+    """Remove every sharding and constraint in place: the program on one device."""
+    main = find_main(module)
+    with module.context:
+        for op in list(walk_regions(main)):
+            if op.name in ("sdy.sharding_constraint", "sdy.reshard"):
+                op.results[0].replace_all_uses_with(op.operands[0])
+                op.erase()
+            elif "sdy.sharding" in op.attributes:
+                del op.attributes["sdy.sharding"]
+        for kind in ("arg_attrs", "res_attrs"):
+            if kind in main.attributes:
+                del main.attributes[kind]
+        for op in list(operations(module.body)):
+            if op.name == "sdy.mesh":
+                op.erase()

@@ -2,5 +2,6 @@
 
 from shardwright.lowering.module import lower
 from shardwright.lowering.steps import emit_schedule
+from shardwright.lowering.text import partitioned_text
 
-__all__ = ["emit_schedule", "lower"]
+__all__ = ["emit_schedule", "lower", "partitioned_text"]
