@@ -1,1 +1,19 @@
+"""What machines can do, and what a step or an op costs on them."""
 
+from shardwright.topology.cost import op_seconds, step_bytes, step_seconds
+from shardwright.topology.machine import Network, Switched, Topology, Torus
+from shardwright.topology.presets import check_fits, for_platform, preset, presets
+
+__all__ = [
+    "Network",
+    "Switched",
+    "Topology",
+    "Torus",
+    "check_fits",
+    "for_platform",
+    "op_seconds",
+    "preset",
+    "presets",
+    "step_bytes",
+    "step_seconds",
+]

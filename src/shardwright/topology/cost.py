@@ -1,0 +1,323 @@
+"""What a step costs on a machine: bytes received and modelled seconds.
+
+Formulas, with n members of a group and B the bytes of the whole (gathered) tile:
+
+- switched: all-gather and reduce-scatter B (n-1)/(n W); all-to-all B (n-1)/(n W) of
+  the bytes a device holds; a group over several islands is bound by the slower of
+  its links, B (d-1)/d over each level's bandwidth, where the islands' egress is
+  shared by the groups that cross at the same time.
+- torus: a ring moves at twice its one-way link bandwidth, a line at about half a
+  ring; all-to-all B/(4 W) with W both ways; hops cost latency.
+
+Source: scaling-book, chapters on sharding and GPUs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from functools import lru_cache
+
+from shardwright.program import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Exchange,
+    Mesh,
+    Permute,
+    ReduceScatter,
+    Shuffle,
+    Slice,
+    Step,
+    SubAxis,
+    Unreduce,
+    dtype_bits,
+    tile_bytes,
+    ways,
+)
+from shardwright.topology.machine import Switched, Topology, Torus
+
+
+def step_bytes(step: Step, tile_shape: tuple[int, ...], dtype: str) -> int:
+    """Bytes that the busiest device receives for a step on a tile of this shape."""
+    match step:
+        case Slice() | Shuffle() | Unreduce():
+            return 0
+        case Exchange():
+            return max(_exchange_load(step).values(), default=0) * dtype_bits(dtype) // 8
+        case Permute():
+            moving = any(s != t for s, t in step.pairs)
+            return tile_bytes(tile_shape, dtype) if moving else 0
+        case _:
+            tile, n = tile_bytes(tile_shape, dtype), ways(step.axes)
+            if isinstance(step, AllGather):
+                return tile * (n - 1)
+            once = -(-tile * (n - 1) // n)
+            return 2 * once if isinstance(step, AllReduce) else once
+
+
+def step_seconds(
+    topology: Topology,
+    mesh: Mesh,
+    step: Step,
+    tile_shape: tuple[int, ...],
+    dtype: str,
+) -> float:
+    """Modelled seconds of a step; latency, links and local copies."""
+    tile = float(tile_bytes(tile_shape, dtype))
+    match step:
+        case Slice():
+            return 2 * tile / ways(step.axes) / topology.memory_bandwidth
+        case Shuffle():
+            return 2 * tile / topology.memory_bandwidth if _is_copy(step) else 0.0
+        case Unreduce():
+            return 2 * tile / topology.memory_bandwidth
+        case Permute():
+            return _permute_seconds(topology, mesh, step, tile)
+        case Exchange():
+            return _exchange_seconds(topology, mesh, step, dtype)
+        case _:
+            return _group_seconds(topology, mesh, step, tile)
+
+
+def op_seconds(
+    topology: Topology, flops: float, bytes_touched: float, dtype: str
+) -> float:
+    """Seconds of an op on one device: the slower of arithmetic and memory."""
+    compute = flops / topology.peak_flops(dtype)
+    return max(compute, bytes_touched / topology.memory_bandwidth)
+
+
+def _is_copy(step: Shuffle) -> bool:
+    moved = [n for n, _ in zip(step.split, step.perm, strict=True) if n > 1]
+    order = [p for p in step.perm if step.split[p] > 1]
+    return len(moved) > 1 and order != sorted(order)
+
+
+def _exchange_load(step: Exchange) -> dict[int, int]:
+    """Elements that each member receives from others."""
+    load: dict[int, int] = {}
+    for r in step.rounds:
+        size = math.prod(r.shape)
+        for s, t in r.pairs:
+            if s != t:
+                load[t] = load.get(t, 0) + size
+    return load
+
+
+# Groups ---------------------------------------------------------------------
+
+
+def _group_seconds(
+    topology: Topology,
+    mesh: Mesh,
+    step: AllGather | AllToAll | AllReduce | ReduceScatter,
+    tile: float,
+) -> float:
+    rate = _group_rate(topology, mesh, step.axes)
+    if isinstance(step, AllToAll):
+        return rate.latency + tile * rate.exchange
+    whole = tile * ways(step.axes) if isinstance(step, AllGather) else tile
+    once = rate.latency + whole * rate.gather
+    return 2 * once if isinstance(step, AllReduce) else once
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Rate:
+    """Latency of one group's collective, and its seconds a byte.
+
+    `gather` counts bytes of the whole tile, `exchange` bytes that a device holds.
+    """
+
+    latency: float
+    gather: float
+    exchange: float
+
+
+@lru_cache(maxsize=65536)
+def _group_rate(topology: Topology, mesh: Mesh, axes: tuple[SubAxis, ...]) -> _Rate:
+    if isinstance(topology.network, Switched):
+        return _switched_rate(topology.network, mesh, axes)
+    return _torus_rate(topology.network, mesh, axes)
+
+
+def _switched_rate(
+    network: Switched, mesh: Mesh, axes: tuple[SubAxis, ...]
+) -> _Rate:
+    n = ways(axes)
+    inside = _members_inside(network, mesh, axes)
+    islands = n // inside
+    groups = network.island // inside if islands > 1 else 0
+    crossing = (islands - 1) / islands * groups / network.island_bandwidth
+    in_island = (n - 1) / n / network.device_bandwidth
+    return _Rate(
+        latency=network.launch_seconds,
+        gather=max(in_island, crossing),
+        exchange=max(in_island, inside * crossing),
+    )
+
+
+def _members_inside(
+    network: Switched, mesh: Mesh, axes: tuple[SubAxis, ...]
+) -> int:
+    """Members of one group that share an island; a divisor of the group's size."""
+    inside = 1
+    for axis in axes:
+        room = max(1, network.island // mesh.stride(axis))
+        inside *= math.gcd(axis.size, room) if room < axis.size else axis.size
+    return inside
+
+
+def _torus_rate(network: Torus, mesh: Mesh, axes: tuple[SubAxis, ...]) -> _Rate:
+    n = ways(axes)
+    both_ways = 2 * network.link_bandwidth
+    spans = [span for span in _spans(network, mesh, axes) if span.size > 1]
+    width = sum(span.width / span.spacing for span in spans) or 1.0
+    hops = sum(span.hops for span in spans)
+    slowest = max((s.size * s.spacing / s.width for s in spans), default=0.0)
+    return _Rate(
+        latency=network.hop_seconds * max(hops, 1),
+        gather=(n - 1) / n / (both_ways * width),
+        exchange=slowest / (4 * both_ways),
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Span:
+    """How a group lies along one dim of a torus.
+
+    Members are `spacing` links apart; as many other groups lie between them and
+    share the links. `width` is 1 for a closed ring, 1/2 for a line.
+    """
+
+    size: int
+    spacing: int
+    wrap: bool
+
+    @property
+    def width(self) -> float:
+        return 1.0 if self.wrap else 0.5
+
+    @property
+    def hops(self) -> int:
+        steps = self.size // 2 if self.wrap else self.size - 1
+        return steps * self.spacing
+
+
+def _spans(network: Torus, mesh: Mesh, axes: tuple[SubAxis, ...]) -> list[_Span]:
+    """The group's span in each dim, by the strides of its axes on the grid."""
+    spans: list[_Span] = []
+    minor = 1
+    for length, wrap in zip(
+        reversed(network.shape), reversed(network.wrap), strict=True
+    ):
+        size, spacing = 1, length
+        for axis in axes:
+            low = max(mesh.stride(axis), minor)
+            high = min(mesh.stride(axis) * axis.size, minor * length)
+            if high > low:
+                size *= -(-high // low)
+                spacing = min(spacing, max(1, low // minor))
+        size = min(size, length)
+        spacing = spacing if size > 1 else 1
+        spans.append(_Span(size, spacing, wrap and size * spacing >= length))
+        minor *= length
+    return spans
+
+
+# Permutes -------------------------------------------------------------------
+
+
+def _permute_seconds(
+    topology: Topology, mesh: Mesh, step: Permute, tile: float
+) -> float:
+    latency, per_byte = _permute_rate(topology, mesh, step.axes, step.pairs)
+    return latency + tile * per_byte
+
+
+def _exchange_seconds(
+    topology: Topology, mesh: Mesh, step: Exchange, dtype: str
+) -> float:
+    """Each round a permute of its piece, and a copy of it into the new tile."""
+    total, written = 0.0, 0.0
+    for r in step.rounds:
+        piece = float(tile_bytes(r.shape, dtype))
+        latency, per_byte = _permute_rate(topology, mesh, step.axes, r.pairs)
+        total += latency + piece * per_byte
+        written += piece
+    return total + 2 * written / topology.memory_bandwidth
+
+
+@lru_cache(maxsize=65536)
+def _permute_rate(
+    topology: Topology,
+    mesh: Mesh,
+    axes: tuple[SubAxis, ...],
+    pairs: tuple[tuple[int, int], ...],
+) -> tuple[float, float]:
+    """(latency, seconds a byte of the tile sent) of one permute."""
+    moving = [(s, t) for s, t in pairs if s != t]
+    if not moving:
+        return 0.0, 0.0
+    places = _member_positions(mesh, axes)
+    network = topology.network
+    routes = [(places[s], places[t]) for s, t in moving]
+    if isinstance(network, Torus):
+        return _torus_routes(network, mesh, axes, routes)
+    leaving: dict[int, int] = {}
+    for source, target in routes:
+        if source // network.island != target // network.island:
+            island = source // network.island
+            leaving[island] = leaving.get(island, 0) + 1
+    groups = network.island // _members_inside(network, mesh, axes)
+    crossing = max(leaving.values(), default=0) * groups / network.island_bandwidth
+    return network.launch_seconds, max(1 / network.device_bandwidth, crossing)
+
+
+def _member_positions(mesh: Mesh, axes: tuple[SubAxis, ...]) -> list[int]:
+    """Row-major positions of the members of the group that holds position 0."""
+    places = [0]
+    for axis in axes:
+        stride = mesh.stride(axis)
+        places = [p + k * stride for p in places for k in range(axis.size)]
+    return places
+
+
+def _torus_routes(
+    network: Torus,
+    mesh: Mesh,
+    axes: tuple[SubAxis, ...],
+    routes: list[tuple[int, int]],
+) -> tuple[float, float]:
+    """Dimension-ordered shortest routes; the busiest link bounds the time."""
+    load: dict[tuple[int, int, int], int] = {}
+    longest = 0
+    for source, target in routes:
+        hops = 0
+        at = source
+        minor = 1
+        for dim in reversed(range(len(network.shape))):
+            length = network.shape[dim]
+            want = target // minor % length
+            direction, steps = _shortest(
+                at // minor % length, want, length, network.wrap[dim]
+            )
+            for _ in range(steps):
+                key = (dim, direction, at)
+                load[key] = load.get(key, 0) + 1
+                here = at // minor % length
+                at += ((here + direction) % length - here) * minor
+            hops += steps
+            minor *= length
+        longest = max(longest, hops)
+    shared = max((s.spacing for s in _spans(network, mesh, axes)), default=1)
+    busiest = max(load.values(), default=0) * shared
+    return longest * network.hop_seconds, busiest / network.link_bandwidth
+
+
+def _shortest(start: int, stop: int, length: int, wrap: bool) -> tuple[int, int]:
+    """(direction, steps) of the shortest way along one dim of a torus."""
+    forward = (stop - start) % length
+    if not wrap:
+        return (1, stop - start) if stop >= start else (-1, start - stop)
+    return (1, forward) if forward <= length - forward else (-1, length - forward)
