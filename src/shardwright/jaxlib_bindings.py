@@ -506,3 +506,13 @@ def strip_shardings(module: ir.Module) -> None:
         for op in list(operations(module.body)):
             if op.name == "sdy.mesh":
                 op.erase()
+
+
+def canonical_hlo_sharding(text: str) -> str:
+    """A sharding string as XLA prints it."""
+    return str(HloSharding.from_string(text))
+
+
+def per_value_shardings(attr: ir.Attribute) -> tuple[ir.Attribute, ...]:
+    """The shardings of an op's results, from its `sdy.sharding` attribute."""
+    return tuple(sdy.TensorShardingPerValueAttr(attr).shardings)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from shardwright.capture.shardings import layouts_from_hlo, to_sdy, to_sdy_mesh
+from shardwright.capture.hlo_shardings import layouts_from_hlo
+from shardwright.capture.shardings import to_sdy, to_sdy_mesh
 from shardwright.errors import InputError
 from shardwright.jaxlib_bindings import (
     find_main,

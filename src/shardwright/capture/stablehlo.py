@@ -18,6 +18,7 @@ from shardwright.jaxlib_bindings import (
     location_file,
     location_name,
     operations,
+    per_value_shardings,
     region_reducer,
     restore_constants,
     run_passes,
@@ -85,7 +86,7 @@ def _num_partitions(module: ir.Module) -> int | None:
     return count if count > 1 else None
 
 
-def _meshes(module: ir.Module) -> dict[str, Mesh]:
+def meshes_of_module(module: ir.Module) -> dict[str, Mesh]:
     return {
         string_attr(op, "sym_name"): mesh_from_sdy(op.attributes["mesh"])
         for op in operations(module.body)
@@ -189,9 +190,7 @@ class _Reader:
             return found
         if "sdy.sharding" not in op.attributes or len(op.results) != 1:
             return None
-        (attr,) = tuple(op.attributes["sdy.sharding"].shardings) or (None,)
-        if attr is None:
-            return None
+        (attr,) = per_value_shardings(op.attributes["sdy.sharding"])
         found = self.constraint(attr, tensor_type(op.results[0].type), location)
         return dataclasses.replace(found, given=self.keep_op_shardings)
 

@@ -10,8 +10,8 @@ from shardwright.jaxlib_bindings import (
     operations,
     module_bytes,
     parse_module,
+    per_value_shardings,
     run_passes,
-    sdy,
 )
 
 from shardwright.program import Layout, Mesh, Program
@@ -48,10 +48,8 @@ def propagate(program: Program) -> list[Layout | None]:
         index = ir.IntegerAttr(op.attributes[_INDEX]).value
         if index >= len(program.ops):
             continue
-        shardings = sdy.TensorShardingPerValueAttr(op.attributes["sdy.sharding"])
-        for value, attr in zip(
-            program.ops[index].results, shardings.shardings, strict=True
-        ):
+        shardings = per_value_shardings(op.attributes["sdy.sharding"])
+        for value, attr in zip(program.ops[index].results, shardings, strict=True):
             found[value] = _layout(program, attr, meshes)
     return found
 

@@ -1,1 +1,8 @@
+"""Take a tensor from one layout to another: at what least cost, by which steps."""
 
+from shardwright.redistribution.bound import lower_bound
+from shardwright.redistribution.check import check_schedule
+from shardwright.redistribution.choose import plan_schedule
+from shardwright.redistribution.simulate import simulate
+
+__all__ = ["check_schedule", "lower_bound", "plan_schedule", "simulate"]

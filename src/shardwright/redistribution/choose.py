@@ -1,0 +1,208 @@
+"""Plan a change of layout: all candidates, priced, the cheapest chosen."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+
+from shardwright.errors import PlanError
+from shardwright.program.layout import Layout
+from shardwright.program.schedule import (
+    Alternative,
+    AllReduce,
+    Exchange,
+    Schedule,
+    Shuffle,
+    Step,
+    Unreduce,
+    count_collectives,
+    step_result_shape,
+)
+from shardwright.program.types import tile_bytes
+from shardwright.redistribution.bound import lower_bound
+from shardwright.redistribution.grouping import moves_data
+from shardwright.redistribution.project import Problem, project
+from shardwright.redistribution.routes import Request, routes
+from shardwright.redistribution.sequences import (
+    COLLECTIVES,
+    EXCHANGE_ONLY,
+    Prices,
+    cheapest_path,
+)
+from shardwright.topology import Topology, step_bytes, step_seconds
+
+
+def plan_schedule(
+    shape: tuple[int, ...],
+    dtype: str,
+    source: Layout,
+    target: Layout,
+    topology: Topology,
+) -> Schedule:
+    """The cheapest schedule from `source` to `target`, with what else was considered.
+
+    Steps begin on the tile as the source's view sees it and end on the tile as the
+    target's view sees it. Chosen by modelled seconds; ties by bytes received, then
+    number of collectives, then peak bytes. Bytes are per device. A change that
+    cannot be planned is a PlanError.
+    """
+    return _plan(tuple(shape), dtype, source, target, topology)
+
+
+@lru_cache(maxsize=1 << 16)
+def _plan(
+    shape: tuple[int, ...],
+    dtype: str,
+    source: Layout,
+    target: Layout,
+    topology: Topology,
+) -> Schedule:
+    if source.mesh != target.mesh:
+        raise PlanError(
+            f"cannot move {source} on mesh {source.mesh} to {target} on mesh "
+            f"{target.mesh}: both layouts must be on one mesh"
+        )
+    request = Request(shape, source, target, Prices(topology, source.mesh, dtype))
+    ranked = _ranked(request)
+    best = ranked[0]
+    return Schedule(
+        shape,
+        dtype,
+        source,
+        target,
+        best.family,
+        best.steps,
+        best.bytes_received,
+        lower_bound(shape, dtype, source, target),
+        best.peak_bytes,
+        best.seconds,
+        tuple(ranked[1:]),
+    )
+
+
+def _ranked(request: Request) -> list[Alternative]:
+    """All candidates, cheapest first; none at all is a PlanError."""
+    found: dict[tuple[Step, ...], Alternative] = {}
+    for family, steps in _candidates(request):
+        if steps not in found:
+            found[steps] = _priced(request, family, steps)
+    if not found:
+        raise PlanError(
+            f"no schedule takes a tensor of shape {request.shape} from "
+            f"{request.source} to {request.target} on mesh {request.source.mesh}: "
+            "the cuts do not nest and too many devices take part; choose cuts that "
+            "divide the dims"
+        )
+    return sorted(found.values(), key=_rank)
+
+
+def _rank(candidate: Alternative) -> tuple[float, int, int, int]:
+    collectives = sum(map(count_collectives, candidate.steps))
+    seconds = float(f"{candidate.seconds:.9e}")  # sums in another order are a tie
+    return seconds, candidate.bytes_received, collectives, candidate.peak_bytes
+
+
+def _candidates(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
+    shape, source, target = request.shape, request.source, request.target
+    if math.prod(shape) == 0:
+        yield "local", _empty(request)
+        return
+    problem = project(shape, source, target)
+    if problem is None:
+        yield from _without_digits(request)
+        return
+    steps = cheapest_path(problem, request.prices, COLLECTIVES)
+    if steps is not None:
+        yield _family(steps), steps
+    if problem.owed or _permutes_and_more(problem):
+        steps = cheapest_path(problem, request.prices, EXCHANGE_ONLY)
+        if steps is not None:
+            yield _family(steps), steps
+
+
+def _without_digits(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
+    """Where cuts do not nest: reduce first, meet views half way, then move."""
+    source, target = request.source, request.target
+    owed = tuple(p for p in source.partial if p not in target.partial)
+    if owed:
+        kept = tuple(p for p in source.partial if p not in owed)
+        reduced = dataclasses.replace(source, partial=kept)
+        steps: tuple[Step, ...] = tuple(AllReduce((axis,), r) for axis, r in owed)
+        steps += _leg(request, reduced, target)
+    elif source.partial != target.partial:
+        new = tuple(p for p in target.partial if p not in source.partial)
+        steps = _leg(request, source, dataclasses.replace(target, partial=source.partial))
+        steps += tuple(Unreduce((axis,), r) for axis, r in new)
+    elif source.view != target.view:
+        steps = _by_gathering(request)
+    else:
+        yield from routes(request)
+        return
+    yield _family(steps), steps
+
+
+def _by_gathering(request: Request) -> tuple[Step, ...]:
+    """From one view to another by way of the whole tensor."""
+    source, target = request.source, request.target
+    old, new = (
+        dataclasses.replace(layout, dims=((),) * layout.rank)
+        for layout in (source, target)
+    )
+    shape = new.view_shape(request.shape)
+    seen = Shuffle(shape, tuple(range(len(shape))), shape)
+    return (*_leg(request, source, old), seen, *_leg(request, new, target))
+
+
+def _leg(request: Request, source: Layout, target: Layout) -> tuple[Step, ...]:
+    """Steps of one leg of the way."""
+    leg = dataclasses.replace(request, source=source, target=target)
+    return _ranked(leg)[0].steps
+
+
+def _permutes_and_more(problem: Problem) -> bool:
+    """Whether an exchange can save bytes: some digits swap, and some move."""
+    swaps = any(d.source >= 0 <= d.target for d in problem.digits)
+    return swaps and any(d.source >= 0 > d.target for d in problem.digits)
+
+
+def _empty(request: Request) -> tuple[Step, ...]:
+    """No elements, so nothing to move: a tile of the new shape will do."""
+    old = request.source.view_tile_shape(request.shape)
+    new = request.target.view_tile_shape(request.shape)
+    if old == new:
+        return ()
+    return (Shuffle(old, tuple(range(len(old))), new),)
+
+
+def _family(steps: tuple[Step, ...]) -> str:
+    if sum(map(count_collectives, steps)) == 0:
+        return "local"
+    exchanges = [step for step in steps if isinstance(step, Exchange)]
+    if exchanges:
+        others = sum(count_collectives(s) for s in steps if s not in exchanges)
+        return "mixed" if others else "exchange"
+    shuffled = any(isinstance(step, Shuffle) and moves_data(step) for step in steps)
+    return "shuffled sequence" if shuffled else "sequence"
+
+
+def _priced(request: Request, family: str, steps: tuple[Step, ...]) -> Alternative:
+    prices = request.prices
+    tile = request.source.view_tile_shape(request.shape)
+    received, seconds = 0, 0.0
+    peak = tile_bytes(tile, prices.dtype)
+    for step in steps:
+        received += step_bytes(step, tile, prices.dtype)
+        seconds += step_seconds(prices.topology, prices.mesh, step, tile, prices.dtype)
+        tile = step_result_shape(step, tile)
+        peak = max(peak, tile_bytes(tile, prices.dtype) + _round_bytes(step, prices.dtype))
+    return Alternative(family, steps, received, peak, seconds)
+
+
+def _round_bytes(step: Step, dtype: str) -> int:
+    """The buffer of one round, beside the new tile."""
+    if not isinstance(step, Exchange):
+        return 0
+    moving = (tile_bytes(r.shape, dtype) for r in step.rounds if not r.is_local)
+    return max(moving, default=0)

@@ -1,0 +1,135 @@
+"""The cheapest path of moves from source to target: Dijkstra over states of digits.
+
+States are few, since every move brings a digit to where the target wants it. The
+path is priced step by step on the topology, local transposes included, and no state
+may hold a larger tile than the larger of source and target.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import math
+from collections.abc import Callable, Iterator
+from itertools import count
+
+from shardwright.program.mesh import Mesh
+from shardwright.program.schedule import (
+    Step,
+    Unreduce,
+    count_collectives,
+    step_result_shape,
+)
+from shardwright.redistribution.exchange import exchange_moves
+from shardwright.redistribution.grouping import (
+    shuffle,
+    source_groups,
+    target_groups,
+    tidy,
+    tile_shape,
+)
+from shardwright.redistribution.moves import (
+    Move,
+    State,
+    all_gathers,
+    all_to_alls,
+    permute,
+    reductions,
+    start,
+)
+from shardwright.redistribution.project import Problem, tile_elements
+from shardwright.topology import Topology, step_bytes, step_seconds
+
+MoveSet = tuple[Callable[[Problem, State], Iterator[Move]], ...]
+
+COLLECTIVES: MoveSet = (all_to_alls, all_gathers, reductions, permute)
+WITH_EXCHANGE: MoveSet = (*COLLECTIVES, exchange_moves)
+EXCHANGE_ONLY: MoveSet = (all_gathers, reductions, exchange_moves)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class Cost:
+    """What is compared, in this order: time, bytes, collectives, peak bytes."""
+
+    seconds: float = 0.0
+    bytes_received: int = 0
+    collectives: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.seconds + other.seconds,
+            self.bytes_received + other.bytes_received,
+            self.collectives + other.collectives,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prices:
+    """Prices of steps on one topology, for tiles of one element type."""
+
+    topology: Topology
+    mesh: Mesh
+    dtype: str
+
+    def step(self, step: Step, tile: tuple[int, ...]) -> Cost:
+        return Cost(
+            step_seconds(self.topology, self.mesh, step, tile, self.dtype),
+            step_bytes(step, tile, self.dtype),
+            count_collectives(step),
+        )
+
+    def steps(self, steps: tuple[Step, ...], tile: tuple[int, ...]) -> Cost:
+        total = Cost()
+        for step in steps:
+            total += self.step(step, tile)
+            tile = step_result_shape(step, tile)
+        return total
+
+
+def cheapest_path(
+    problem: Problem, prices: Prices, moves: MoveSet = WITH_EXCHANGE
+) -> tuple[Step, ...] | None:
+    """Steps of the cheapest path, or None where these moves do not lead there."""
+    sizes = problem.sizes
+    limit = max(tile_elements(problem))
+    goal = tuple(d.target for d in problem.digits)
+    order = count()
+    steps, state = start(problem)
+    cost = prices.steps(steps, tile_shape(sizes, source_groups(problem)))
+    queue: list[tuple[Cost, int, bool, tuple[Step, ...], State]] = [
+        (cost, next(order), False, steps, state)
+    ]
+    done: set[State] = set()
+    while queue:
+        cost, _, finished, steps, state = heapq.heappop(queue)
+        if finished:
+            return _finish(problem, steps)
+        if state in done:
+            continue
+        done.add(state)
+        tile = tile_shape(sizes, state.groups)
+        if state.cut == goal and not state.owed:
+            last = shuffle(sizes, state.groups, target_groups(problem))
+            total = cost + prices.steps(last, tile)
+            heapq.heappush(queue, (total, next(order), True, steps + last, state))
+            continue
+        for move in moves:
+            for new_steps, after in move(problem, state):
+                if after in done or _elements(sizes, after) > limit:
+                    continue
+                total = cost + prices.steps(new_steps, tile)
+                entry = (total, next(order), False, steps + new_steps, after)
+                heapq.heappush(queue, entry)
+    return None
+
+
+def _elements(sizes: tuple[int, ...], state: State) -> int:
+    return math.prod(sizes[d] for _, digits in state.groups for d in digits)
+
+
+def _finish(problem: Problem, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    tile = tile_shape(problem.sizes, source_groups(problem))
+    local = tuple(
+        Unreduce(problem.axes([atom]), reducer) for atom, reducer in problem.unreduced
+    )
+    return tidy(tile, steps + local)

@@ -1,0 +1,170 @@
+"""What each step does to the tiles of all devices, in numpy: the steps' meaning.
+
+Tiles are one array, the mesh position first. The exact check runs it on index sets,
+the tests on numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwright.program.mesh import Mesh, SubAxis
+from shardwright.program.schedule import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Exchange,
+    Permute,
+    ReduceScatter,
+    Schedule,
+    Shuffle,
+    Slice,
+    Step,
+    Unreduce,
+)
+
+Tiles = NDArray[Any]
+Reduce = Callable[[str, Tiles], Tiles]
+"""Reduce axis 1 of an array of (group, member, tile...) by a named reducer."""
+
+Identity = Callable[[str, Tiles], Tiles]
+"""What members that do not keep a value hold in its stead."""
+
+_UFUNCS = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+}
+
+
+def reduce_numbers(reducer: str, tiles: Tiles) -> Tiles:
+    """Elementwise reduction over axis 1."""
+    return _UFUNCS[reducer].reduce(tiles, axis=1)
+
+
+def identity_numbers(reducer: str, tiles: Tiles) -> Tiles:
+    """The reducer's identity, in the shape of the tiles."""
+    match reducer:
+        case "sum" | "or":
+            value: Any = 0
+        case "prod":
+            value = 1
+        case "and":
+            value = -1 if tiles.dtype.kind == "i" else np.iinfo(tiles.dtype).max
+        case _:
+            ends = np.iinfo(tiles.dtype) if tiles.dtype.kind in "iu" else None
+            low, high = (ends.min, ends.max) if ends else (-np.inf, np.inf)
+            value = low if reducer == "max" else high
+    return np.full_like(tiles, value)
+
+
+def simulate(
+    mesh: Mesh,
+    steps: Schedule | Iterable[Step],
+    tiles: Tiles,
+    reduce: Reduce = reduce_numbers,
+    identity: Identity = identity_numbers,
+) -> Tiles:
+    """Run the steps on `tiles`, of shape (devices of the mesh, *tile shape).
+
+    A schedule begins on tiles as the source's view sees them and ends on tiles as
+    the target's view sees them.
+    """
+    if isinstance(steps, Schedule):
+        steps = steps.steps
+    for step in steps:
+        tiles = _run(mesh, step, tiles, reduce, identity)
+    return tiles
+
+
+def groups_of(mesh: Mesh, axes: Sequence[SubAxis]) -> NDArray[np.int64]:
+    """Positions of the members of every group over `axes`, a row a group."""
+    position = np.arange(mesh.num_devices)
+    member = np.zeros_like(position)
+    rest = position.copy()
+    for axis in axes:
+        coordinate = position // mesh.stride(axis) % axis.size
+        member = member * axis.size + coordinate
+        rest -= coordinate * mesh.stride(axis)
+    order = np.lexsort((member, rest))
+    return order.reshape(len(np.unique(rest)), -1)
+
+
+def _run(
+    mesh: Mesh, step: Step, tiles: Tiles, reduce: Reduce, identity: Identity
+) -> Tiles:
+    if isinstance(step, Shuffle):
+        devices = tiles.shape[:1]
+        split = tiles.reshape(devices + step.split)
+        order = (0, *(p + 1 for p in step.perm))
+        return split.transpose(order).reshape(devices + step.shape)
+    table = groups_of(mesh, step.axes)
+    grouped = tiles[table]
+    match step:
+        case Slice():
+            new = _chunks(grouped, step.dim)
+        case AllGather():
+            new = _for_all(_joined(grouped, step.dim), grouped)
+        case AllToAll():
+            new = _all_to_all(grouped, step)
+        case AllReduce():
+            new = _for_all(reduce(step.reducer, grouped), grouped)
+        case ReduceScatter():
+            whole = _for_all(reduce(step.reducer, grouped), grouped)
+            new = _chunks(whole, step.dim)
+        case Permute():
+            new = np.zeros_like(grouped)
+            for s, t in step.pairs:
+                new[:, t] = grouped[:, s]
+        case Unreduce():
+            new = identity(step.reducer, grouped)
+            new[:, 0] = grouped[:, 0]
+        case Exchange():
+            new = _exchange(grouped, step)
+        case _:
+            assert_never(step)
+    result = np.empty((len(tiles), *new.shape[2:]), tiles.dtype)
+    result[table] = new
+    return result
+
+
+def _for_all(whole: Tiles, grouped: Tiles) -> Tiles:
+    """One array a group, given to each of its members."""
+    shape = (grouped.shape[0], grouped.shape[1], *whole.shape[1:])
+    return np.broadcast_to(whole[:, None], shape)
+
+
+def _joined(grouped: Tiles, dim: int) -> Tiles:
+    return np.concatenate([grouped[:, k] for k in range(grouped.shape[1])], dim + 1)
+
+
+def _chunks(grouped: Tiles, dim: int) -> Tiles:
+    """Member k's chunk k of `dim`."""
+    n = grouped.shape[1]
+    pieces = np.split(grouped, n, dim + 2)
+    return np.stack([pieces[k][:, k] for k in range(n)], 1)
+
+
+def _all_to_all(grouped: Tiles, step: AllToAll) -> Tiles:
+    pieces = np.split(grouped, grouped.shape[1], step.split_dim + 2)
+    return np.stack([_joined(piece, step.concat_dim) for piece in pieces], 1)
+
+
+def _exchange(grouped: Tiles, step: Exchange) -> Tiles:
+    new = np.zeros((*grouped.shape[:2], *step.shape), grouped.dtype)
+    for r in step.rounds:
+        for s, t in r.pairs:
+            source, target = _window(r.read[s], r.shape), _window(r.write[t], r.shape)
+            new[(slice(None), t, *target)] = grouped[(slice(None), s, *source)]
+    return new
+
+
+def _window(offsets: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
+    return tuple(slice(o, o + n) for o, n in zip(offsets, shape, strict=True))
