@@ -508,6 +508,16 @@ def strip_shardings(module: ir.Module) -> None:
                 op.erase()
 
 
+def drop_result_attributes(module: ir.Module) -> None:
+    """Take the attributes off main's results, in place.
+
+    XLA's importer wraps results that carry a sharding in a tuple.
+    """
+    attributes = find_main(module).attributes
+    if "res_attrs" in attributes:
+        del attributes["res_attrs"]
+
+
 def canonical_hlo_sharding(text: str) -> str:
     """A sharding string as XLA prints it."""
     return str(HloSharding.from_string(text))
@@ -516,3 +526,53 @@ def canonical_hlo_sharding(text: str) -> str:
 def per_value_shardings(attr: ir.Attribute) -> tuple[ir.Attribute, ...]:
     """The shardings of an op's results, from its `sdy.sharding` attribute."""
     return tuple(sdy.TensorShardingPerValueAttr(attr).shardings)
+
+
+# A module as a JAX operation -----------------------------------------------
+
+# Everything in jax.interpreters.mlir; `merge_mlir_modules` and the module context's
+# channels are what jax.export itself uses, and nothing public merges a module.
+
+
+def module_primitive(name: str) -> Any:
+    """A JAX primitive that calls an MLIR module's main function.
+
+    Bind it with `module` (MLIR bytecode) and `results` (a tuple of
+    jax.ShapeDtypeStruct). Channels are numbered anew in the surrounding module.
+    """
+    from jax.extend import core
+    from jax.interpreters import mlir as jax_mlir
+
+    primitive = core.Primitive(name)
+    primitive.multiple_results = True
+
+    @primitive.def_abstract_eval
+    def _(*_: Any, module: bytes, results: tuple[Any, ...]) -> list[Any]:
+        return [jax.core.ShapedArray(r.shape, r.dtype) for r in results]
+
+    def lowering(ctx: Any, *operands: Any, module: bytes, results: Any) -> Any:
+        del results
+        context = ctx.module_context
+        inner = ir.Module.parse(module, context.context)
+        for op in walk_regions(find_main(inner)):
+            if "channel_handle" in op.attributes:
+                op.attributes["channel_handle"] = channel(context.new_channel())
+        symbol = jax_mlir.merge_mlir_modules(
+            context.module, name, inner, dst_symtab=context.symbol_table
+        )
+        function = context.symbol_table[symbol]
+        type_ = ir.FunctionType(function.attributes["function_type"].value)
+        call = func.CallOp(
+            list(type_.results), ir.FlatSymbolRefAttr.get(symbol), list(operands)
+        )
+        return list(call.results)
+
+    jax_mlir.register_lowering(primitive, lowering)
+    return primitive
+
+
+def is_staged(value: Any) -> bool:
+    """Whether a tracer only records (jit), so that any primitive may be bound."""
+    from jax._src.interpreters import partial_eval
+
+    return isinstance(value, partial_eval.DynamicJaxprTracer)

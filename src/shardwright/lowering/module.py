@@ -16,12 +16,13 @@ from shardwright.jaxlib_bindings import (
     operations,
     parse_module,
     module_bytes,
+    make_context,
     run_passes,
 )
 from shardwright.lowering.steps import emit_schedule
 from shardwright.placement import Plan
 from shardwright.placement.problem import call_of
-from shardwright.program import Layout, Strategy
+from shardwright.program import Layout, Schedule, Strategy, TensorType
 from shardwright.rules import Emitter, Local, localize, rule_of
 
 
@@ -37,6 +38,25 @@ def lower(plan: Plan, *, annotate: bool = False) -> ir.Module:
         _Lowering(plan, module, annotate).run()
     run_passes(module, "canonicalize,cse")
     return module
+
+
+def schedule_module(schedule: Schedule, type_: TensorType) -> bytes:
+    """MLIR bytecode of a program that takes one tile through a schedule."""
+    context = make_context()
+    with context, ir.Location.unknown():
+        module = ir.Module.create()
+        emitter = Emitter(schedule.source.mesh, context)
+        tile, result = (
+            emitter.type(layout.tile_shape(type_.shape), type_.dtype)
+            for layout in (schedule.source, schedule.target)
+        )
+        with ir.InsertionPoint(module.body):
+            function = func.FuncOp("main", ([tile], [result]))
+        with ir.InsertionPoint(function.add_entry_block()):
+            argument = function.arguments[0]
+            func.ReturnOp([emit_schedule(emitter, argument, schedule)])
+    run_passes(module, "canonicalize,cse")
+    return module_bytes(module)
 
 
 def _emptied_copy(source: ir.Module) -> ir.Module:

@@ -6,6 +6,7 @@ import re
 
 from shardwright.errors import PlanError
 from shardwright.jaxlib_bindings import (
+    drop_result_attributes,
     hlo_print_options,
     module_text,
     module_to_hlo,
@@ -27,5 +28,6 @@ def partitioned_text(plan: Plan, emit: str = "hlo") -> str:
     module = lower(plan, annotate=True)
     if emit == "stablehlo":
         return module_text(module)
+    drop_result_attributes(module)
     text: str = module_to_hlo(module).to_string(hlo_print_options())
     return _ENTRY.sub(r"ENTRY \1\2_spmd", text)

@@ -137,7 +137,7 @@ def no_rule_warnings(problem: Problem, state: State) -> tuple[str, ...]:
 
     found: list[str] = []
     for i, op in enumerate(problem.program.ops):
-        if has_rule(op.name):
+        if has_rule(op):
             continue
         received, seconds = 0, 0.0
         for v, need in zip(op.operands, state.chosen[i].needs, strict=True):

@@ -43,7 +43,8 @@ class Rule:
 
     `reduced` names the factors that results no longer carry and the reducer
     that joins their pieces. A factor in `whole` must not be cut. `partial` are
-    the rows of algebra by which partial operands pass through.
+    the rows of algebra by which partial operands pass through. The tensors of an
+    `independent` rule do not meet: one axis may cut factors of different tensors.
     """
 
     operands: tuple[Dims, ...]
@@ -52,6 +53,7 @@ class Rule:
     reduced: tuple[tuple[str, str], ...] = ()
     whole: frozenset[str] = frozenset()
     partial: tuple[PartialRow, ...] = ()
+    independent: bool = False
 
     @classmethod
     def parse(
@@ -64,6 +66,7 @@ class Rule:
         reduced: Mapping[str, str] | None = None,
         whole: Sequence[str] = (),
         partial: Sequence[PartialRow] = (),
+        independent: bool = False,
     ) -> Rule:
         """Read the notation against the shapes; each misuse is a RuleError.
 
@@ -72,18 +75,19 @@ class Rule:
         left, arrow, right = notation.partition("->")
         if not arrow:
             raise RuleError(f"rule {notation!r} has no '->'")
-        operands = _parse_side(notation, left)
-        results = _parse_side(notation, right)
+        operands = _parse_side(notation, left, len(operand_shapes))
+        results = _parse_side(notation, right, len(result_shapes))
         known = dict(sizes or {})
-        for kind, tensors, shapes in (
-            ("operand", operands, operand_shapes),
-            ("result", results, result_shapes),
-        ):
+        sides = (("operand", operands, operand_shapes), ("result", results, result_shapes))
+        for kind, tensors, shapes in sides:
             if len(tensors) != len(shapes):
                 raise RuleError(
                     f"rule {notation!r} names {len(tensors)} {kind}s; "
                     f"the op has {len(shapes)}"
                 )
+            for i, (dims, shape) in enumerate(zip(tensors, shapes, strict=True)):
+                _read_sizes(notation, f"{kind} {i}", dims, shape, known)
+        for kind, tensors, shapes in sides:
             for i, (dims, shape) in enumerate(zip(tensors, shapes, strict=True)):
                 _check_tensor(notation, f"{kind} {i}", dims, shape, known)
         rule = cls(
@@ -93,6 +97,7 @@ class Rule:
             tuple((reduced or {}).items()),
             frozenset(whole),
             tuple(partial),
+            independent,
         )
         rule.check(notation)
         return rule
@@ -217,8 +222,9 @@ class Strategy:
         return Layout.from_pieces(mesh, pieces, partial)
 
 
-def _parse_side(notation: str, text: str) -> tuple[Dims, ...]:
-    if not text.strip():
+def _parse_side(notation: str, text: str, count: int) -> tuple[Dims, ...]:
+    """Tensors of one side; nothing written is no tensor, or one scalar."""
+    if not text.strip() and not count:
         return ()
     return tuple(_parse_tensor(notation, part) for part in text.split(","))
 
@@ -237,13 +243,14 @@ def _parse_tensor(notation: str, text: str) -> Dims:
     return tuple(dims)
 
 
-def _check_tensor(
+def _read_sizes(
     notation: str,
     what: str,
     dims: Dims,
     shape: Sequence[int],
     sizes: dict[str, int],
 ) -> None:
+    """Learn the sizes of factors that have a dim of their own."""
     if len(dims) != len(shape):
         raise RuleError(
             f"rule {notation!r}: {what} has {len(dims)} dims, its shape {tuple(shape)}"
@@ -251,6 +258,16 @@ def _check_tensor(
     for factors, n in zip(dims, shape, strict=True):
         if len(factors) == 1:
             sizes.setdefault(factors[0], n)
+
+
+def _check_tensor(
+    notation: str,
+    what: str,
+    dims: Dims,
+    shape: Sequence[int],
+    sizes: Mapping[str, int],
+) -> None:
+    for factors, n in zip(dims, shape, strict=True):
         product = 1
         for factor in factors:
             if factor not in sizes:

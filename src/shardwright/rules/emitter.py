@@ -21,6 +21,9 @@ from shardwright.program import Mesh, SubAxis, TensorType, ways
 
 Value = ir.Value
 
+SHARDING_ATTRIBUTES = ("sdy.sharding", "mhlo.sharding")
+"""Speak of whole arrays, so they do not belong on an op on tiles."""
+
 
 class Emitter:
     """Builds a per-device function body over one mesh.
@@ -135,6 +138,9 @@ class Emitter:
         """
         own = len(op.operands)
         clone = op.clone()
+        for name in SHARDING_ATTRIBUTES:
+            if name in clone.attributes:
+                del clone.attributes[name]
         for i, operand in enumerate(operands[:own]):
             clone.operands[i] = operand
         if len(operands) > own:

@@ -28,3 +28,24 @@ def jax_dtype(dtype: str) -> np.dtype[Any]:
     if found := _FLOAT8.fullmatch(dtype):
         return jnp.dtype(f"float{found[1]}_{found[2].lower()}{found[3].lower()}")
     return jnp.dtype(f"float{dtype[1:]}")
+
+
+def mlir_dtype(dtype: Any) -> str:
+    """The MLIR spelling of a numpy or ml_dtypes element type.
+
+    >>> mlir_dtype("bfloat16"), mlir_dtype("uint8"), mlir_dtype(bool)
+    ('bf16', 'ui8', 'i1')
+    """
+    kind = jnp.dtype(dtype)
+    name = kind.name
+    if name == "bool":
+        return "i1"
+    if kind.kind == "c":
+        return f"complex<f{kind.itemsize * 4}>"
+    if name.startswith("float8"):
+        head, _, tail = name.partition("_")
+        return f"f8{tail.upper()}"
+    for word, short in (("bfloat", "bf"), ("uint", "ui"), ("float", "f"), ("int", "i")):
+        if name.startswith(word):
+            return short + name[len(word) :]
+    return name

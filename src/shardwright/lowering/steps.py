@@ -1,0 +1,224 @@
+"""Steps of a schedule as StableHLO collectives and local ops.
+
+Before -> after, for `AllToAll(split_dim=1, concat_dim=0, axes=(b,))` on b=2:
+
+    f32[2,8] -> f32[4,4]     stablehlo.all_to_all, replica_groups of b's members
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+import numpy as np
+
+from shardwright.jaxlib_bindings import (
+    integer_elements,
+    ir,
+    stablehlo,
+    tensor_type,
+)
+from shardwright.program import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Exchange,
+    Permute,
+    ReduceScatter,
+    Round,
+    Schedule,
+    Shuffle,
+    Slice,
+    Step,
+    SubAxis,
+    Unreduce,
+    step_result_shape,
+    ways,
+)
+from shardwright.rules import Emitter, identity_text
+
+Value = ir.Value
+
+_REDUCTIONS = {
+    "sum": stablehlo.add,
+    "prod": stablehlo.multiply,
+    "max": stablehlo.maximum,
+    "min": stablehlo.minimum,
+    "and": stablehlo.and_,
+    "or": stablehlo.or_,
+}
+
+
+def emit_schedule(emitter: Emitter, tile: Value, schedule: Schedule) -> Value:
+    """The tile in the target layout, of its tile shape, from one in the source's."""
+    value = emitter.reshape(tile, schedule.source.view_tile_shape(schedule.shape))
+    for step in schedule.steps:
+        value = emit_step(emitter, value, step)
+    return emitter.reshape(value, schedule.target.tile_shape(schedule.shape))
+
+
+def emit_step(emitter: Emitter, tile: Value, step: Step) -> Value:
+    """One step on the tile as the layout's view sees it."""
+    shape = step_result_shape(step, tensor_type(tile.type).shape)
+    match step:
+        case Slice():
+            starts = [emitter.scalar(0)] * len(shape)
+            starts[step.dim] = emitter.scaled_index(step.axes, shape[step.dim])
+            return emitter.dynamic_slice(tile, starts, shape)
+        case AllGather():
+            return _one(
+                stablehlo.AllGatherOp(
+                    [emitter.retype(tile, shape)],
+                    [tile],
+                    step.dim,
+                    _groups(emitter, step.axes),
+                    channel_handle=emitter.channel(),
+                    use_global_device_ids=True,
+                )
+            )
+        case AllToAll():
+            return _one(
+                stablehlo.AllToAllOp(
+                    [tile],
+                    step.split_dim,
+                    step.concat_dim,
+                    ways(step.axes),
+                    _groups(emitter, step.axes),
+                    channel_handle=emitter.channel(),
+                )
+            )
+        case AllReduce() | ReduceScatter():
+            return _reduce(emitter, tile, step, shape)
+        case Permute():
+            return _permute(emitter, tile, step.axes, step.pairs)
+        case Shuffle():
+            split = emitter.reshape(tile, step.split)
+            if list(step.perm) != sorted(step.perm):
+                split = stablehlo.transpose(split, list(step.perm))
+            return emitter.reshape(split, shape)
+        case Unreduce():
+            return _unreduce(emitter, tile, step)
+        case Exchange():
+            return _exchange(emitter, tile, step)
+        case _:
+            assert_never(step)
+
+
+def _one(op: ir.OpView) -> Value:
+    return op.operation.results[0]
+
+
+def _groups(emitter: Emitter, axes: Sequence[SubAxis]) -> ir.DenseElementsAttr:
+    return integer_elements(emitter.groups(axes))
+
+
+def _reduce(
+    emitter: Emitter, tile: Value, step: AllReduce | ReduceScatter, shape: Sequence[int]
+) -> Value:
+    groups, handle = _groups(emitter, step.axes), emitter.channel()
+    result = emitter.retype(tile, shape)
+    if isinstance(step, ReduceScatter):
+        op = stablehlo.ReduceScatterOp(
+            result,
+            tile,
+            step.dim,
+            groups,
+            channel_handle=handle,
+            use_global_device_ids=True,
+        )
+        region = op.computation
+    else:
+        op = stablehlo.AllReduceOp(
+            [result],
+            [tile],
+            groups,
+            channel_handle=handle,
+            use_global_device_ids=True,
+        )
+        region = op.computation
+    scalar = emitter.retype(tile, ())
+    here = ir.Location.unknown(emitter.context)
+    block = region.blocks.append(scalar, scalar, arg_locs=[here, here])
+    with ir.InsertionPoint(block):
+        stablehlo.return_([_REDUCTIONS[step.reducer](*block.arguments)])
+    return _one(op)
+
+
+def _permute(
+    emitter: Emitter,
+    tile: Value,
+    axes: Sequence[SubAxis],
+    pairs: Sequence[tuple[int, int]],
+) -> Value:
+    """Every group's members exchange tiles by the same pairs."""
+    groups = np.asarray(emitter.groups(axes))
+    everyone = groups[:, np.asarray(pairs)].reshape(-1, 2)
+    return stablehlo.collective_permute(
+        tile, integer_elements(everyone), channel_handle=emitter.channel()
+    )
+
+
+def _is_first(emitter: Emitter, axes: Sequence[SubAxis]) -> Value:
+    direction = stablehlo.ComparisonDirectionAttr.get("EQ")
+    return stablehlo.compare(emitter.index(axes), emitter.scalar(0), direction)
+
+
+def _unreduce(emitter: Emitter, tile: Value, step: Unreduce) -> Value:
+    type_ = tensor_type(tile.type)
+    text = identity_text(step.reducer, type_.dtype)
+    others = emitter.splat(text, type_.shape, type_.dtype)
+    return stablehlo.select(_is_first(emitter, step.axes), tile, others)
+
+
+# Exchange ---------------------------------------------------------------------
+
+
+def _exchange(emitter: Emitter, tile: Value, step: Exchange) -> Value:
+    """Each round cut a piece, permute it, and write it where it belongs."""
+    type_ = tensor_type(tile.type)
+    zero = identity_text("or" if type_.dtype == "i1" else "sum", type_.dtype)
+    new = emitter.splat(zero, step.shape, type_.dtype)
+    member = emitter.index(step.axes)
+    for r in step.rounds:
+        piece = tile
+        if r.shape != type_.shape:
+            piece = emitter.dynamic_slice(
+                tile, _offsets(emitter, r.read, member), r.shape
+            )
+        if not r.is_local:
+            piece = _permute(emitter, piece, step.axes, r.pairs)
+        if r.shape == step.shape and _all_receive(r):
+            new = piece
+            continue
+        starts = _offsets(emitter, r.write, member)
+        if not _all_receive(r):
+            kept = emitter.dynamic_slice(new, starts, r.shape)
+            piece = stablehlo.select(_receives(emitter, r, member), piece, kept)
+        new = stablehlo.dynamic_update_slice(new, piece, starts)
+    return new
+
+
+def _all_receive(r: Round) -> bool:
+    return len(r.pairs) == len(r.write)
+
+
+def _receives(emitter: Emitter, r: Round, member: Value) -> Value:
+    """Whether this device is the target of a pair."""
+    targets = {t for _, t in r.pairs}
+    table = emitter.integers([int(m in targets) for m in range(len(r.write))])
+    flag = emitter.lookup(table, member)
+    direction = stablehlo.ComparisonDirectionAttr.get("NE")
+    return stablehlo.compare(flag, emitter.scalar(0), direction)
+
+
+def _offsets(
+    emitter: Emitter, rows: Sequence[Sequence[int]], member: Value
+) -> list[Value]:
+    """This device's offset in each dim: a constant where all members have one."""
+    found: list[Value] = []
+    for column in zip(*rows, strict=True):
+        if len(set(column)) == 1:
+            found.append(emitter.scalar(column[0]))
+        else:
+            found.append(emitter.lookup(emitter.integers(column), member))
+    return found

@@ -1,0 +1,186 @@
+"""Elementwise ops: every dim is a factor of its own, scalars go along.
+
+The algebra by which partial operands pass through, a row a line:
+
+    add, subtract       P(sum) + P(sum)       -> P(sum)
+    multiply            P(sum) * R            -> P(sum)
+    divide              P(sum) / R            -> P(sum)
+    negate              P(sum) -> P(sum);  P(max) -> P(min);  P(min) -> P(max)
+    maximum             P(max), P(max)        -> P(max)
+    minimum             P(min), P(min)        -> P(min)
+    or, and (i1)        P(or), P(or)          -> P(or);   and alike
+    not (i1)            P(or) -> P(and);  P(and) -> P(or)
+    select              R ? P(r) : P(r)       -> P(r), any r
+    convert             P(sum) -> P(sum), floats to wider floats
+    real, imag          P(sum) -> P(sum)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardwright.program import PartialRow, Rule, dtype_bits
+from shardwright.rules.registry import Call, Sample, define, free, make_rule
+
+LETTERS = "ijklmnopqrstuvwxyz"
+
+
+def letters(rank: int) -> list[str]:
+    """A factor name for each dim."""
+    return [LETTERS[d] if d < len(LETTERS) else f"i{d}" for d in range(rank)]
+
+
+def elementwise_rule(call: Call, partial: Sequence[PartialRow] = ()) -> Rule:
+    """Operands have the result's factors, or none where they are scalars."""
+    dims = letters(call.results[0].rank)
+    operands = [dims if t.rank == len(dims) else [] for t in call.operands]
+    return make_rule(call, operands, [dims] * len(call.results), partial=partial)
+
+
+_SUM = PartialRow("sum", (0,), "sum")
+_SUM_RIGHT = PartialRow("sum", (1,), "sum")
+_SUM_BOTH = PartialRow("sum", (0, 1), "sum")
+
+
+def _both(reducer: str) -> PartialRow:
+    return PartialRow(reducer, (0, 1), reducer)
+
+
+_ALGEBRA: dict[str, tuple[PartialRow, ...]] = {
+    "add": (_SUM_BOTH,),
+    "subtract": (_SUM_BOTH,),
+    "multiply": (_SUM, _SUM_RIGHT),
+    "divide": (_SUM,),
+    "negate": (_SUM, PartialRow("max", (0,), "min"), PartialRow("min", (0,), "max")),
+    "maximum": (_both("max"),),
+    "minimum": (_both("min"),),
+    "real": (_SUM,),
+    "imag": (_SUM,),
+}
+
+_PREDICATE_ALGEBRA: dict[str, tuple[PartialRow, ...]] = {
+    "or": (_both("or"),),
+    "and": (_both("and"),),
+    "not": (PartialRow("or", (0,), "and"), PartialRow("and", (0,), "or")),
+}
+
+
+def _is_inexact(dtype: str) -> bool:
+    return dtype.startswith(("f", "bf", "complex"))
+
+
+def _algebra(call: Call, name: str) -> tuple[PartialRow, ...]:
+    dtype = call.results[0].dtype
+    if dtype == "i1":
+        return _PREDICATE_ALGEBRA.get(name, ())
+    if name == "divide" and not _is_inexact(dtype):
+        return ()  # integer division rounds
+    if name == "negate" and dtype.startswith("ui"):
+        return (_SUM,)  # negation of unsigned numbers turns no order around
+    return _ALGEBRA.get(name, ())
+
+
+def _convert_rule(call: Call) -> Rule:
+    (old,), (new,) = call.operands, call.results
+    widens = dtype_bits(new.dtype) >= dtype_bits(old.dtype)
+    passes = widens and _is_inexact(old.dtype) and _is_inexact(new.dtype)
+    return elementwise_rule(call, (_SUM,) if passes else ())
+
+
+def _select_rule(call: Call) -> Rule:
+    rows = [PartialRow(r, (1, 2), r) for r in ("sum", "max", "min", "prod")]
+    if call.results[0].dtype == "i1":
+        rows = [PartialRow(r, (1, 2), r) for r in ("or", "and")]
+    return elementwise_rule(call, rows)
+
+
+def _define(name: str, types: str, attributes: str = "", **bounds: int) -> None:
+    short = name.rsplit(".", 1)[-1]
+    define(
+        name,
+        rule=lambda call: elementwise_rule(call, _algebra(call, short)),
+        samples=[Sample(types, attributes, **bounds)],
+    )
+
+
+for _name in (
+    "abs cbrt ceil cosine exponential exponential_minus_one floor is_finite log "
+    "log_plus_one logistic negate round_nearest_afz round_nearest_even rsqrt sign "
+    "sine sqrt tan tanh"
+).split():
+    _result = "8x16xi1" if _name == "is_finite" else "8x16xf32"
+    _define(f"stablehlo.{_name}", f"8x16xf32 -> {_result}", low=1)
+
+for _name in (
+    "acos acosh asin asinh atan atanh bessel_i1e conj cosh digamma erf erf_inv erfc "
+    "is_inf is_neg_inf is_pos_inf lgamma sinh square tan"
+).split():
+    _kind = "complex<f32>" if _name == "conj" else "f32"
+    _result = "i1" if _name.startswith("is_") else _kind
+    _define(f"chlo.{_name}", f"8x16x{_kind} -> 8x16x{_result}", low=1)
+
+for _name in "add atan2 divide maximum minimum multiply power remainder subtract".split():
+    _define(f"stablehlo.{_name}", "8x16xf32, 8x16xf32 -> 8x16xf32", low=1)
+
+for _name in "next_after polygamma zeta".split():
+    _define(f"chlo.{_name}", "8x16xf32, 8x16xf32 -> 8x16xf32", low=2)
+
+for _name in "shift_left shift_right_arithmetic shift_right_logical".split():
+    _define(f"stablehlo.{_name}", "8x16xi32, 8x16xi32 -> 8x16xi32", low=0)
+
+for _name in "and or xor".split():
+    _define(f"stablehlo.{_name}", "8x16xi1, 8x16xi1 -> 8x16xi1", low=0, high=2)
+
+_define("stablehlo.not", "8x16xi1 -> 8x16xi1", low=0, high=2)
+_define("stablehlo.popcnt", "8x16xi32 -> 8x16xi32")
+_define("stablehlo.count_leading_zeros", "8x16xi32 -> 8x16xi32")
+_define("stablehlo.complex", "8x16xf32, 8x16xf32 -> 8x16xcomplex<f32>")
+_define("stablehlo.real", "8x16xcomplex<f32> -> 8x16xf32")
+_define("stablehlo.imag", "8x16xcomplex<f32> -> 8x16xf32")
+_define(
+    "stablehlo.compare",
+    "8x16xf32, 8x16xf32 -> 8x16xi1",
+    "comparison_direction = #stablehlo<comparison_direction LT>",
+)
+_define("stablehlo.clamp", "f32, 8x16xf32, f32 -> 8x16xf32")
+_define(
+    "stablehlo.reduce_precision",
+    "8x16xf32 -> 8x16xf32",
+    "exponent_bits = 5 : i32, mantissa_bits = 10 : i32",
+)
+
+define(
+    "stablehlo.convert",
+    rule=_convert_rule,
+    flops=free,  # always fused with its neighbours
+    samples=[Sample("8x16xf32 -> 8x16xi32"), Sample("8x16xbf16 -> 8x16xf32")],
+)
+define(
+    "stablehlo.bitcast_convert",
+    rule=lambda call: _bitcast_rule(call),
+    flops=free,
+    samples=[
+        Sample("8x16xf32 -> 8x16xi32"),
+        Sample("8x16xi32 -> 8x16x4xi8"),
+        Sample("8x16x2xi16 -> 8x16xi32"),
+    ],
+)
+define(
+    "stablehlo.select",
+    rule=_select_rule,
+    samples=[
+        Sample("8x16xi1, 8x16xf32, 8x16xf32 -> 8x16xf32", low=0, high=2),
+        Sample("i1, 8x16xi32, 8x16xi32 -> 8x16xi32", low=0, high=2),
+    ],
+)
+
+
+def _bitcast_rule(call: Call) -> Rule:
+    """A dim of parts comes or goes at the end where widths differ; it stays whole."""
+    (old,), (new,) = call.operands, call.results
+    shared = letters(min(old.rank, new.rank))
+    if old.rank == new.rank:
+        return make_rule(call, [shared], [shared])
+    wider = [*shared, "parts"]
+    sides = (wider, shared) if old.rank > new.rank else (shared, wider)
+    return make_rule(call, [sides[0]], [sides[1]], whole=["parts"])

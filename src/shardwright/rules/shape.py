@@ -1,0 +1,241 @@
+"""Ops that move elements about: where a result dim is an operand dim, it may be cut."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from shardwright.jaxlib_bindings import ir
+from shardwright.program import REDUCERS, PartialRow, Rule
+from shardwright.rules.elementwise import letters
+from shardwright.rules.registry import Call, Local, Sample, define, free, make_rule
+
+LINEAR = tuple(PartialRow(r, (0,), r) for r in REDUCERS)
+"""Moving elements commutes with every reduction."""
+
+
+def _transpose_rule(call: Call) -> Rule:
+    dims = letters(call.operands[0].rank)
+    moved = [dims[d] for d in call.op.attr("permutation")]
+    return make_rule(call, [dims], [moved], partial=LINEAR)
+
+
+def _broadcast_rule(call: Call) -> Rule:
+    """New dims, and dims stretched from one element, are the result's alone."""
+    (old,), (new,) = call.operands, call.results
+    dims = letters(new.rank)
+    operand = [
+        dims[target] if old.shape[d] == new.shape[target] else "1"
+        for d, target in enumerate(call.op.attr("broadcast_dimensions"))
+    ]
+    return make_rule(call, [operand], [dims], partial=LINEAR)
+
+
+# Reshape ----------------------------------------------------------------------
+
+
+def _reshape_rule(call: Call) -> Rule:
+    """Factors are what lies between the cut points that both shapes share.
+
+    >>> # (6, 4) -> (24): "a b -> (a b)";  (6, 4) -> (4, 6): "(a r0) r1 -> (a r2) r3"
+    """
+    (old,), (new,) = call.operands, call.results
+    operand, result, sizes, whole = reshape_factors(old.shape, new.shape)
+    return make_rule(
+        call,
+        [_words(operand)],
+        [_words(result)],
+        sizes=sizes,
+        whole=whole,
+        partial=LINEAR,
+    )
+
+
+def _words(dims: Sequence[Sequence[str]]) -> list[str]:
+    return [f"({' '.join(fs)})" if len(fs) > 1 else fs[0] if fs else "1" for fs in dims]
+
+
+def reshape_factors(
+    old: Sequence[int], new: Sequence[int]
+) -> tuple[list[list[str]], list[list[str]], dict[str, int], list[str]]:
+    """Factors of the operand's dims and of the result's, their sizes, the whole ones.
+
+    Both index spaces are walked together, major to minor. Where the next dims of
+    the two share a divisor, that is a common factor; the rest must stay whole up to
+    the next point where both are aligned again.
+    """
+    sides: tuple[list[list[str]], list[list[str]]] = ([[] for _ in old], [[] for _ in new])
+    sizes: dict[str, int] = {}
+    whole: list[str] = []
+    left = [[d, n] for d, n in enumerate(old) if n != 1]
+    right = [[d, n] for d, n in enumerate(new) if n != 1]
+    if math.prod(old) == 0:
+        left = right = []
+    while left and right:
+        common = math.gcd(left[0][1], right[0][1])
+        if common == 1:
+            _take_whole(sides, (left, right), sizes, whole)
+            continue
+        name = f"f{len(sizes)}"
+        sizes[name] = common
+        for side, rest in zip(sides, (left, right), strict=True):
+            side[rest[0][0]].append(name)
+            rest[0][1] //= common
+            if rest[0][1] == 1:
+                rest.pop(0)
+    if math.prod(old) == 0:
+        for side, shape in zip(sides, (old, new), strict=True):
+            for d, n in enumerate(shape):
+                name = f"f{len(sizes)}"
+                sizes[name] = n
+                whole.append(name)
+                side[d].append(name)
+    return *sides, sizes, whole
+
+
+def _take_whole(
+    sides: tuple[list[list[str]], list[list[str]]],
+    rests: tuple[list[list[int]], list[list[int]]],
+    sizes: dict[str, int],
+    whole: list[str],
+) -> None:
+    """Use up both sides, a factor a dim, until they are aligned."""
+    done = [1, 1]
+    while done[0] != done[1] or done == [1, 1]:
+        s = 0 if done[0] <= done[1] else 1
+        d, n = rests[s].pop(0)
+        name = f"f{len(sizes)}"
+        sizes[name] = n
+        whole.append(name)
+        sides[s][d].append(name)
+        done[s] *= n
+
+
+# Parts of dims ----------------------------------------------------------------
+
+
+def _partly_whole(
+    call: Call, changed: Sequence[int], num_moved: int = 1, **fates: object
+) -> Rule:
+    """Dims that change get a whole factor on either side; the others are shared.
+
+    The first `num_moved` operands have the result's dims, the others are scalars.
+    """
+    (new,) = call.results
+    dims = letters(new.rank)
+    whole: list[str] = []
+
+    def named(prefix: str) -> list[str]:
+        names = [f"{prefix}{f}" if d in changed else f for d, f in enumerate(dims)]
+        whole.extend(names[d] for d in changed)
+        return names
+
+    operands = [named(f"t{i}_") for i in range(num_moved)]
+    operands += [[] for _ in call.operands[num_moved:]]
+    return make_rule(call, operands, [named("r_")], whole=whole, **fates)
+
+
+def _slice_rule(call: Call) -> Rule:
+    changed = [d for d in range(call.results[0].rank) if not _is_full(call, d)]
+    return _partly_whole(call, changed, partial=LINEAR)
+
+
+def _is_full(call: Call, d: int) -> bool:
+    n = call.operands[0].shape[d]
+    bounds = (call.op.attr(f"{what}")[d] for what in ("start_indices", "limit_indices"))
+    return (*bounds, call.op.attr("strides")[d]) == (0, n, 1)
+
+
+def _slice_local(local: Local) -> list[ir.Value]:
+    """Limits of cut dims, which are taken in full, become those of the tile."""
+    limits = list(local.call.op.attr("limit_indices"))
+    for d, tile in enumerate(local.result_shapes[0]):
+        if _is_full(local.call, d):
+            limits[d] = tile
+    (result,) = local.clone()
+    result.owner.attributes["limit_indices"] = ir.DenseI64ArrayAttr.get(limits)
+    return [result]
+
+
+def _pad_rule(call: Call) -> Rule:
+    op = call.op
+    edges = ("edge_padding_low", "edge_padding_high", "interior_padding")
+    changed = [
+        d for d in range(call.results[0].rank) if any(op.attr(e)[d] for e in edges)
+    ]
+    rows = [PartialRow(r, (0, 1), r) for r in REDUCERS]
+    return _partly_whole(call, changed, partial=rows)
+
+
+def _concatenate_rule(call: Call) -> Rule:
+    every = tuple(range(len(call.operands)))
+    rows = [PartialRow(r, every, r) for r in REDUCERS]
+    return _partly_whole(call, [call.op.attr("dimension")], len(every), partial=rows)
+
+
+def _reverse_rule(call: Call) -> Rule:
+    dims = letters(call.results[0].rank)
+    whole = [dims[d] for d in call.op.attr("dimensions")]
+    return make_rule(call, [dims], [dims], whole=whole, partial=LINEAR)
+
+
+define(
+    "stablehlo.transpose",
+    rule=_transpose_rule,
+    samples=[Sample("8x16x4xf32 -> 4x8x16xf32", "permutation = array<i64: 2, 0, 1>")],
+)
+define(
+    "stablehlo.broadcast_in_dim",
+    rule=_broadcast_rule,
+    flops=free,
+    samples=[
+        Sample("16xf32 -> 8x16xf32", "broadcast_dimensions = array<i64: 1>"),
+        Sample("8x1xf32 -> 8x16x4xf32", "broadcast_dimensions = array<i64: 0, 1>"),
+        Sample("f32 -> 8x16xf32", "broadcast_dimensions = array<i64>"),
+    ],
+)
+define(
+    "stablehlo.reshape",
+    rule=_reshape_rule,
+    flops=free,
+    samples=[
+        Sample("8x4xf32 -> 32xf32"),
+        Sample("16x1x12xf32 -> 4x4x6x2xf32"),
+        Sample("6x4xf32 -> 4x6xf32"),
+        Sample("8x6xf32 -> 12x4xf32"),
+        Sample("24xf32 -> 2x3x4xf32"),
+    ],
+)
+define(
+    "stablehlo.slice",
+    rule=_slice_rule,
+    localize=_slice_local,
+    samples=[
+        Sample(
+            "8x16xf32 -> 8x5xf32",
+            "start_indices = array<i64: 0, 2>, limit_indices = array<i64: 8, 12>, "
+            "strides = array<i64: 1, 2>",
+        )
+    ],
+)
+define(
+    "stablehlo.pad",
+    rule=_pad_rule,
+    samples=[
+        Sample(
+            "8x16xf32, f32 -> 8x20xf32",
+            "edge_padding_low = array<i64: 0, 1>, edge_padding_high = array<i64: 0, 3>, "
+            "interior_padding = array<i64: 0, 0>",
+        )
+    ],
+)
+define(
+    "stablehlo.concatenate",
+    rule=_concatenate_rule,
+    samples=[Sample("8x4xf32, 8x6xf32, 8x6xf32 -> 8x16xf32", "dimension = 1 : i64")],
+)
+define(
+    "stablehlo.reverse",
+    rule=_reverse_rule,
+    samples=[Sample("8x16x4xf32 -> 8x16x4xf32", "dimensions = array<i64: 1>")],
+)
