@@ -483,11 +483,54 @@ def compiled_text(executable: Any) -> str:
     return executable.hlo_modules()[0].to_string()
 
 
-def partition_hlo_bytes(module: ir.Module) -> bytes:
-    """The module with `sdy` shardings turned to the form GSPMD reads."""
+def gspmd_bytes(
+    module: ir.Module,
+    arguments: Sequence[str | None],
+    results: Sequence[str | None],
+    constraints: Mapping[int, str],
+) -> bytes:
+    """The module with its shardings as HLO strings, the form that GSPMD reads.
+
+    `constraints` gives the string for the main block's op of each index, which
+    becomes a `@Sharding` custom call.
+    """
     copy = parse_module(module_bytes(module))
-    run_passes(copy, "xla-sdy-export-ops,xla-sdy-stablehlo-export-shardings")
+    main = find_main(copy)
+    ops = list(operations(main.regions[0].blocks[0]))
+    with copy.context, ir.Location.unknown():
+        for index, op in enumerate(ops):
+            if "sdy.sharding" in op.attributes:
+                del op.attributes["sdy.sharding"]
+            if index in constraints:
+                _to_custom_call(op, constraints[index])
+        for name, texts in (("arg_attrs", arguments), ("res_attrs", results)):
+            main.attributes[name] = ir.ArrayAttr.get(
+                [
+                    ir.DictAttr.get(
+                        {} if t is None else {"mhlo.sharding": ir.StringAttr.get(t)}
+                    )
+                    for t in texts
+                ]
+            )
+        for op in list(operations(copy.body)):
+            if op.name == "sdy.mesh":
+                op.erase()
     return module_bytes(copy)
+
+
+def _to_custom_call(op: ir.Operation, sharding: str) -> None:
+    with ir.InsertionPoint(op), op.location:
+        call = ir.Operation.create(
+            "stablehlo.custom_call",
+            results=[op.results[0].type],
+            operands=[op.operands[0]],
+            attributes={
+                "call_target_name": ir.StringAttr.get("Sharding"),
+                "mhlo.sharding": ir.StringAttr.get(sharding),
+            },
+        )
+    op.results[0].replace_all_uses_with(call.results[0])
+    op.erase()
 
 
 def strip_shardings(module: ir.Module) -> None:

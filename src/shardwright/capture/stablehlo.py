@@ -26,6 +26,7 @@ from shardwright.jaxlib_bindings import (
     tensor_type,
 )
 from shardwright.program import (
+    CONSTRAINT_OPS,
     Constraint,
     Layout,
     Location,
@@ -34,8 +35,6 @@ from shardwright.program import (
     Program,
     TensorType,
 )
-
-CONSTRAINTS = ("sdy.sharding_constraint", "sdy.reshard")
 
 _KNOWN_DIALECTS = ("stablehlo", "chlo", "mhlo", "sdy", "func")
 
@@ -180,7 +179,7 @@ class _Reader:
         )
 
     def op_constraint(self, op: ir.Operation, location: Location) -> Constraint | None:
-        if op.name in CONSTRAINTS:
+        if op.name in CONSTRAINT_OPS:
             found = self.constraint(
                 op.attributes["sharding"], tensor_type(op.results[0].type), location
             )

@@ -6,17 +6,20 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import jax
+
+from shardwright.capture import to_hlo
 from shardwright.insight.counter import Traffic, count_traffic
 from shardwright.insight.explain import bytes_str
 from shardwright.jaxlib_bindings import (
     compile_module,
     compiled_text,
     module_bytes,
-    partition_hlo_bytes,
+    gspmd_bytes,
 )
 from shardwright.lowering import partitioned_text
 from shardwright.placement import Plan, place
-from shardwright.program import Program
+from shardwright.program import Constraint, Program
 from shardwright.topology import Topology
 
 
@@ -89,11 +92,39 @@ def to_dict(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _peers(program: Program, devices: Sequence[Any]) -> Iterator[Row]:
-    module = program.source.module
-    for name, partitioner, text in (
-        ("XLA today, GSPMD", "gspmd", partition_hlo_bytes(module)),
-        ("XLA today, Shardy", "shardy", module_bytes(module)),
+    for name, partitioner, module in (
+        ("XLA today, GSPMD", "gspmd", gspmd_module(program)),
+        ("XLA today, Shardy", "shardy", module_bytes(program.source.module)),
     ):
-        executable = compile_module(text, devices, partitioner=partitioner)
-        traffic = count_traffic(compiled_text(executable), len(devices))
-        yield Row(name, traffic)
+        try:
+            executable = compile_module(module, devices, partitioner=partitioner)
+        except jax.errors.JaxRuntimeError as error:
+            reason = str(error).splitlines()[0]
+            yield Row(f"{name}: does not compile ({reason})", Traffic(0, (), ()))
+            continue
+        yield Row(name, count_traffic(compiled_text(executable), len(devices)))
+
+
+def gspmd_module(program: Program) -> bytes:
+    """The captured module as GSPMD reads it: shardings as HLO strings."""
+
+    def text(constraint: Constraint | None, value: int) -> str | None:
+        if constraint is None:
+            return None
+        return to_hlo(constraint.layout, program.values[value].shape)
+
+    def side(
+        constraints: Sequence[Constraint | None], values: Sequence[int]
+    ) -> list[str | None]:
+        return [text(c, v) for c, v in zip(constraints, values, strict=True)]
+
+    return gspmd_bytes(
+        program.source.module,
+        side(program.input_constraints, program.inputs),
+        side(program.output_constraints, program.outputs),
+        {
+            i: to_hlo(op.constraint.layout, program.values[op.results[0]].shape)
+            for i, op in enumerate(program.ops)
+            if op.is_constraint and op.constraint is not None
+        },
+    )

@@ -26,8 +26,6 @@ from shardwright.redistribution import plan_schedule
 from shardwright.rules import Call, flops_of, rule_of
 from shardwright.topology import Topology, op_seconds
 
-CONSTRAINT_OPS = ("sdy.sharding_constraint", "sdy.reshard")
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Candidate:
@@ -199,7 +197,7 @@ class Problem:
     def _pin(self, index: int, op: Op) -> Candidate | None:
         """The candidate that a given, closed constraint leaves."""
         given = op.constraint
-        if op.name not in CONSTRAINT_OPS or given is None or not given.given:
+        if not op.is_constraint or given is None or not given.given:
             return None
         if any(given.open_dims):
             return None
@@ -208,7 +206,7 @@ class Problem:
     def allowed(self, op: int, candidate: Candidate) -> bool:
         """Whether a candidate keeps what an open constraint gives."""
         given = self.program.ops[op].constraint
-        if self.program.ops[op].name not in CONSTRAINT_OPS:
+        if not self.program.ops[op].is_constraint:
             return True
         if given is None or not given.given:
             return True

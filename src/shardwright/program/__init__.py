@@ -1,6 +1,6 @@
 """The data that flows: types, meshes, layouts, schedules, rules, programs."""
 
-from shardwright.program.graph import Constraint, Location, Op, Program
+from shardwright.program.graph import CONSTRAINT_OPS, Constraint, Location, Op, Program
 from shardwright.program.layout import REDUCERS, Box, Layout, Piece
 from shardwright.program.mesh import Mesh, SubAxis, merge_neighbours, ways
 from shardwright.program.rule import Dims, PartialRow, Rule, Strategy
@@ -24,6 +24,7 @@ from shardwright.program.schedule import (
 from shardwright.program.types import TensorType, dtype_bits, tile_bytes
 
 __all__ = [
+    "CONSTRAINT_OPS",
     "REDUCERS",
     "AllGather",
     "AllReduce",

@@ -10,6 +10,9 @@ from shardwright.program.mesh import Mesh
 from shardwright.program.types import TensorType
 
 
+CONSTRAINT_OPS = ("sdy.sharding_constraint", "sdy.reshard")
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Location:
     """Where an operation comes from: name stack and innermost user source line."""
@@ -53,6 +56,11 @@ class Op:
     index: int
     num_captured: int = 0
     constraint: Constraint | None = None
+
+    @property
+    def is_constraint(self) -> bool:
+        """Whether the op only says how its operand is to lie."""
+        return self.name in CONSTRAINT_OPS
 
     def attr(self, name: str, default: Any = None) -> Any:
         """The attribute's value, or `default` where the op has none."""

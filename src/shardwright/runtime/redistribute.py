@@ -67,7 +67,9 @@ def _schedule(
             f"the array lies on mesh {source.mesh}, the sharding asked for on "
             f"{target.mesh}; both must have the same axes over the same devices"
         )
-    old, new = (from_named_sharding(s, len(shape)) for s in (source, target))
+    old, new = (
+        from_named_sharding(s, len(shape)).layout for s in (source, target)
+    )
     for what, layout in (("array's", old), ("target", new)):
         if not layout.is_even(shape):
             raise LayoutError(
