@@ -63,7 +63,7 @@ def train_step(state: Any, x: jax.Array, y: jax.Array) -> tuple[Any, jax.Array]:
     params, m, v, count = state
     loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
     count = count + 1
-    b1, b2, rate, eps = 0.9, 0.999, 1e-3, 1e-8
+    b1, b2, rate, eps = 0.9, 0.999, 1e-4, 1e-8
     m = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, m, grads)
     v = jax.tree.map(lambda v, g: b2 * v + (1 - b2) * g * g, v, grads)
     t = count.astype(jnp.float32)

@@ -117,6 +117,8 @@ def to_hlo(layout: Layout, shape: Sequence[int]) -> str:
     if mesh.device_ids is None:
         sizes = ",".join(str(a.size) for a in atoms)
         devices = f"<=[{sizes}]T({','.join(map(str, order))})"
+        if order == sorted(order):
+            devices = f"<=[{mesh.num_devices}]"
     else:
         grid = np.array(mesh.device_ids).reshape([a.size for a in atoms])
         devices = ",".join(map(str, grid.transpose(order).ravel()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from shardwright.jaxlib_bindings import ir
+from shardwright.jaxlib_bindings import ir, stablehlo, tensor_type
 from shardwright.program import REDUCERS, PartialRow, Rule
 from shardwright.rules.elementwise import letters
 from shardwright.rules.registry import Call, Local, Sample, define, free, make_rule
@@ -179,6 +179,65 @@ def _reverse_rule(call: Call) -> Rule:
     return make_rule(call, [dims], [dims], whole=whole, partial=LINEAR)
 
 
+def _dynamic_slice_rule(call: Call) -> Rule:
+    old, new = call.operands[0], call.results[0]
+    changed = [d for d in range(new.rank) if old.shape[d] != new.shape[d]]
+    return _partly_whole(call, changed, partial=LINEAR)
+
+
+def _dynamic_slice_local(local: Local) -> list[ir.Value]:
+    """Starts are clamped here: XLA may join slices, and sums starts as they are."""
+    operand, *starts = local.operands
+    sizes = local.result_shapes[0]
+    clamped = _clamped(local, starts, sizes)
+    return [local.emitter.dynamic_slice(operand, clamped, sizes)]
+
+
+def _clamped(
+    local: Local, starts: Sequence[ir.Value], sizes: Sequence[int]
+) -> list[ir.Value]:
+    """Starts within the operand, 0 where the whole dim is taken."""
+    found: list[ir.Value] = []
+    for n, size, start in zip(_tile(local.operands[0]), sizes, starts, strict=True):
+        dtype = tensor_type(start.type).dtype
+        zero = local.emitter.splat("0", (), dtype)
+        if n == size:
+            found.append(zero)
+        else:
+            last = local.emitter.splat(str(n - size), (), dtype)
+            found.append(stablehlo.clamp(zero, start, last))
+    return found
+
+
+def _tile(value: ir.Value) -> tuple[int, ...]:
+    return tensor_type(value.type).shape
+
+
+def _dynamic_update_slice_rule(call: Call) -> Rule:
+    """Dims that the update covers are shared; the others stay whole."""
+    operand, update, *starts = call.operands
+    dims = letters(operand.rank)
+    part = [
+        f if n == m else f"u_{f}"
+        for f, n, m in zip(dims, operand.shape, update.shape, strict=True)
+    ]
+    changed = [f for f, p in zip(dims, part, strict=True) if f != p]
+    rows = [PartialRow(r, (0, 1), r) for r in REDUCERS]
+    return make_rule(
+        call,
+        [dims, part, *([] for _ in starts)],
+        [dims],
+        whole=[*changed, *(f"u_{f}" for f in changed)],
+        partial=rows,
+    )
+
+
+def _dynamic_update_slice_local(local: Local) -> list[ir.Value]:
+    operand, update, *starts = local.operands
+    clamped = _clamped(local, starts, _tile(update))
+    return [stablehlo.dynamic_update_slice(operand, update, clamped)]
+
+
 define(
     "stablehlo.transpose",
     rule=_transpose_rule,
@@ -238,4 +297,18 @@ define(
     "stablehlo.reverse",
     rule=_reverse_rule,
     samples=[Sample("8x16x4xf32 -> 8x16x4xf32", "dimensions = array<i64: 1>")],
+)
+define(
+    "stablehlo.dynamic_slice",
+    rule=_dynamic_slice_rule,
+    localize=_dynamic_slice_local,
+    samples=[
+        Sample("8x16xi32, i32, i32 -> 8x5xi32", "slice_sizes = array<i64: 8, 5>", low=-9, high=30)
+    ],
+)
+define(
+    "stablehlo.dynamic_update_slice",
+    rule=_dynamic_update_slice_rule,
+    localize=_dynamic_update_slice_local,
+    samples=[Sample("8x16xi32, 8x5xi32, i32, i32 -> 8x16xi32", low=-9, high=30)],
 )

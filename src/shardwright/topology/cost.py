@@ -2,6 +2,8 @@
 
 Formulas, with n members of a group and B the bytes of the whole (gathered) tile:
 
+- an all-to-all copies its tile once for packing and once for joining chunks that are
+  not contiguous, as XLA's transposes around it do.
 - switched: all-gather and reduce-scatter B (n-1)/(n W); all-to-all B (n-1)/(n W) of
   the bytes a device holds; a group over several islands is bound by the slower of
   its links, B (d-1)/d over each level's bandwidth, where the islands' egress is
@@ -32,6 +34,7 @@ from shardwright.program import (
     SubAxis,
     Unreduce,
     dtype_bits,
+    step_result_shape,
     tile_bytes,
     ways,
 )
@@ -77,7 +80,11 @@ def step_seconds(
         case Exchange():
             return _exchange_seconds(topology, mesh, step, dtype)
         case _:
-            return _group_seconds(topology, mesh, step, tile)
+            seconds = _group_seconds(topology, mesh, step, tile)
+            if isinstance(step, AllToAll):
+                copies = _packing_copies(step, tile_shape)
+                seconds += copies * 2 * tile / topology.memory_bandwidth
+            return seconds
 
 
 def op_seconds(
@@ -92,6 +99,17 @@ def _is_copy(step: Shuffle) -> bool:
     moved = [n for n, _ in zip(step.split, step.perm, strict=True) if n > 1]
     order = [p for p in step.perm if step.split[p] > 1]
     return len(moved) > 1 and order != sorted(order)
+
+
+def _packing_copies(step: AllToAll, tile_shape: tuple[int, ...]) -> int:
+    """Local copies around an all-to-all, which sends and receives contiguous chunks.
+
+    Chunks of the leading dim are contiguous; those of others are packed before, or
+    joined after.
+    """
+    before = math.prod(tile_shape[: step.split_dim])
+    after = math.prod(step_result_shape(step, tile_shape)[: step.concat_dim])
+    return int(before > 1) + int(after > 1)
 
 
 def _exchange_load(step: Exchange) -> dict[int, int]:
@@ -118,8 +136,10 @@ def _group_seconds(
     if isinstance(step, AllToAll):
         return rate.latency + tile * rate.exchange
     whole = tile * ways(step.axes) if isinstance(step, AllGather) else tile
-    once = rate.latency + whole * rate.gather
-    return 2 * once if isinstance(step, AllReduce) else once
+    if isinstance(step, AllReduce):  # a reduce-scatter and an all-gather
+        is_launched = isinstance(topology.network, Switched)
+        return rate.latency * (1 if is_launched else 2) + 2 * whole * rate.gather
+    return rate.latency + whole * rate.gather
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ _GPU_SOURCE = (
     f"{_SCALING_BOOK}, GPU chapter: NVLink egress, node egress; flops and HBM from "
     "NVIDIA's data sheets; launch 5 us estimated"
 )
-_CPU_SOURCE = "estimates for one host whose devices share its memory; not measured"
+_CPU_SOURCE = "measured: 8 virtual devices sharing 2 cores, benchmarks/cpu_figures.py"
 
 GIB = 2.0**30
 
@@ -108,12 +108,12 @@ def check_fits(topology: Topology, num_devices: int) -> None:
 def _cpu(count: int | None, name: str) -> Topology:
     network = Switched(
         island=count or 1 << 20,
-        device_bandwidth=4e9,
-        island_bandwidth=4e9,
-        launch_seconds=2e-5,
+        device_bandwidth=1e9,
+        island_bandwidth=1e9,
+        launch_seconds=2e-4,
     )
     flops = (("f32", 2e10), ("f64", 1e10), ("bf16", 1e10))
-    return Topology(name, count, flops, 8e9, 16 * GIB, network, _CPU_SOURCE)
+    return Topology(name, count, flops, 3e9, 2 * GIB, network, _CPU_SOURCE)
 
 
 def _tpu(kind: str, shape: tuple[int, ...] | None) -> Topology:
