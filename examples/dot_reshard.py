@@ -1,7 +1,7 @@
 """The first case from Python: a matmul whose result is asked for in another layout.
 
-    python examples/dot_reshard.py            # f32[8192,8192]
-    python examples/dot_reshard.py --size 1024
+python examples/dot_reshard.py            # f32[8192,8192]
+python examples/dot_reshard.py --size 1024
 """
 
 import argparse

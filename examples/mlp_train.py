@@ -25,7 +25,9 @@ BATCH, WIDTH, HIDDEN, LAYERS = 256, 256, 1024, 4
 
 
 def make_mesh() -> Mesh:
-    return Mesh(np.array(jax.devices()[:8]).reshape(2, 2, 2), ("data", "fsdp", "tensor"))
+    return Mesh(
+        np.array(jax.devices()[:8]).reshape(2, 2, 2), ("data", "fsdp", "tensor")
+    )
 
 
 def init_params() -> list[dict[str, jax.Array]]:

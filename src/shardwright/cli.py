@@ -1,4 +1,4 @@
-"""The command line: one verb a command, plain text off a terminal, --json everywhere."""
+"""The command line: one verb a command, --json everywhere."""
 
 from __future__ import annotations
 

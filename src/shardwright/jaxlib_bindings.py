@@ -6,8 +6,7 @@ Each use has a note of what it is and why nothing public serves. Tested on jax
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -49,7 +48,9 @@ def parse_module(text: str | bytes, context: ir.Context | None = None) -> ir.Mod
         try:
             return ir.Module.parse(text)
         except (ir.MLIRError, ValueError) as error:
-            raise InputError(f"not a valid MLIR module: {_first_lines(error)}") from None
+            raise InputError(
+                f"not a valid MLIR module: {_first_lines(error)}"
+            ) from None
 
 
 def module_bytes(module: ir.Module) -> bytes:
@@ -63,7 +64,7 @@ def module_bytes(module: ir.Module) -> bytes:
 
 def module_text(module: ir.Module) -> str:
     """StableHLO text for people."""
-    return module.operation.get_asm(enable_debug_info=False)
+    return str(module.operation.get_asm(enable_debug_info=False))
 
 
 # HLO --------------------------------------------------------------------
@@ -211,8 +212,10 @@ def _opaque_value(attr: ir.Attribute) -> Any:
         dense = ir.DenseElementsAttr(attr)
         if dense.is_splat:
             return ("splat", _splat_text(dense))
-        small = isinstance(attr, ir.DenseIntElementsAttr) and len(dense) <= 64
-        return tuple(ir.DenseIntElementsAttr(attr)) if small else ("dense", len(dense))
+        if not isinstance(attr, ir.DenseIntElementsAttr) or len(dense) > 64:
+            return ("dense", len(dense))
+        integers: Any = ir.DenseIntElementsAttr(attr)
+        return tuple(integers)
     text = str(attr)
     for prefix, (cast, fields) in _DIMENSION_NUMBERS.items():
         if text.startswith(prefix):
@@ -246,7 +249,7 @@ def attribute_items(op: ir.Operation) -> Iterator[tuple[str, ir.Attribute]]:
 def integer_elements(values: Any, bits: int = 64) -> ir.DenseElementsAttr:
     """A dense integer attribute from nested integers, e.g. replica groups."""
     array = np.asarray(values, dtype=f"int{bits}")
-    return ir.DenseElementsAttr.get(array)
+    return ir.DenseElementsAttr.get(array)  # type: ignore[call-overload]
 
 
 def channel(number: int) -> ir.Attribute:
@@ -257,31 +260,23 @@ def channel(number: int) -> ir.Attribute:
 def find_main(module: ir.Module) -> ir.Operation:
     """The public entry function of the module."""
     functions = [op for op in operations(module.body) if op.name == "func.func"]
-    named = [f for f in functions if ir.StringAttr(f.attributes["sym_name"]).value == "main"]
+    named = [
+        f for f in functions if ir.StringAttr(f.attributes["sym_name"]).value == "main"
+    ]
     if named:
         return named[0]
     if len(functions) == 1:
         return functions[0]
-    names: Sequence[str] = [ir.StringAttr(f.attributes["sym_name"]).value for f in functions]
+    names: Sequence[str] = [
+        ir.StringAttr(f.attributes["sym_name"]).value for f in functions
+    ]
     raise InputError(
         "the module has no function named 'main'"
         + (f"; it has {', '.join(names)}" if names else " and no function at all")
     )
 
 
-def restore_constants(module: ir.Module) -> None:
-    """`sdy.constant`, which Shardy's constant splitter leaves, back to StableHLO."""
-    with module.context:
-        for op in list(walk_regions(find_main(module))):
-            if op.name != "sdy.constant":
-                continue
-            with ir.InsertionPoint(op), op.location:
-                made = stablehlo.constant(op.attributes["value"])
-            op.results[0].replace_all_uses_with(made)
-            op.erase()
-
-
-# Regions and calls ------------------------------------------------------
+# Walking ------------------------------------------------------------------
 
 
 def string_attr(op: ir.Operation, name: str) -> str:
@@ -301,133 +296,6 @@ def walk_regions(op: ir.Operation) -> Iterator[ir.Operation]:
             for inner in operations(block):
                 yield inner
                 yield from walk_regions(inner)
-
-
-def captured_values(op: ir.Operation) -> list[ir.Value]:
-    """Values that the op's regions use from outside, in order of first use."""
-    inside: set[ir.Value] = set()
-    used: dict[ir.Value, None] = {}
-    for region in op.regions:
-        for block in region.blocks:
-            inside.update(block.arguments)
-    for inner in walk_regions(op):
-        inside.update(inner.results)
-        for region in inner.regions:
-            for block in region.blocks:
-                inside.update(block.arguments)
-    for inner in walk_regions(op):
-        used.update(dict.fromkeys(v for v in inner.operands if v not in inside))
-    return list(used)
-
-
-def replace_operands(op: ir.Operation, mapping: Mapping[ir.Value, ir.Value]) -> None:
-    """Replace operands of the op and of everything in its regions."""
-    for inner in (op, *walk_regions(op)):
-        for i, operand in enumerate(inner.operands):
-            if operand in mapping:
-                inner.operands[i] = mapping[operand]
-
-
-_REDUCERS = {
-    "stablehlo.add": ("sum", "or"),
-    "stablehlo.multiply": ("prod", "and"),
-    "stablehlo.maximum": ("max", "or"),
-    "stablehlo.minimum": ("min", "and"),
-    "stablehlo.and": ("and", "and"),
-    "stablehlo.or": ("or", "or"),
-}
-
-
-def region_reducer(op: ir.Operation) -> str | None:
-    """The reducer that the op's only region computes, None if it is another.
-
-    Bitwise and/or of integers that are not predicates are not reducers of ours.
-    """
-    if len(op.regions) != 1 or len(op.regions[0].blocks) != 1:
-        return None
-    block = op.regions[0].blocks[0]
-    body = list(operations(block))
-    if len(body) != 2 or len(block.arguments) != 2 or body[0].name not in _REDUCERS:
-        return None
-    if list(body[1].operands) != list(body[0].results):
-        return None
-    if set(body[0].operands) != set(block.arguments):
-        return None
-    dtype = tensor_type(body[0].results[0].type).dtype
-    plain, predicate = _REDUCERS[body[0].name]
-    if dtype != "i1" and plain in ("and", "or"):
-        return None
-    return predicate if dtype == "i1" else plain
-
-
-def inline_calls(module: ir.Module) -> None:
-    """Replace every func.call reachable from main by the callee's body.
-
-    MLIR's own inline pass needs an extension that jaxlib's context lacks. A
-    callee's operations get the call's name stack in front of their own.
-    """
-    functions = {
-        string_attr(op, "sym_name"): op
-        for op in operations(module.body)
-        if op.name == "func.func"
-    }
-    with module.context:
-        pending = [op for op in walk_regions(find_main(module)) if op.name == "func.call"]
-        while pending:
-            call = pending.pop()
-            callee = functions.get(string_attr(call, "callee"))
-            if callee is None or not callee.regions[0].blocks:
-                continue
-            pending += _inline_call(call, callee)
-    run_passes(module, "symbol-dce")
-
-
-def _inline_call(call: ir.Operation, callee: ir.Operation) -> list[ir.Operation]:
-    block = callee.regions[0].blocks[0]
-    mapping = dict(zip(block.arguments, call.operands, strict=True))
-    prefix = location_name(call.location)
-    nested: list[ir.Operation] = []
-    with ir.InsertionPoint(call):
-        for op in operations(block):
-            if op.name == "func.return":
-                for old, value in zip(call.results, op.operands, strict=True):
-                    old.replace_all_uses_with(mapping[value])
-                break
-            clone = op.clone()
-            replace_operands(clone, mapping)
-            _prefix_location(clone, prefix)
-            mapping.update(zip(op.results, clone.results, strict=True))
-            inner = (clone, *walk_regions(clone))
-            nested += [o for o in inner if o.name == "func.call"]
-    call.erase()
-    return nested
-
-
-def _prefix_location(op: ir.Operation, prefix: str) -> None:
-    if not prefix:
-        return
-    for inner in (op, *walk_regions(op)):
-        name = location_name(inner.location)
-        joined = f"{prefix}/{name}" if name else prefix
-        if name.startswith(prefix):
-            continue
-        inner.location = ir.Location.name(joined, inner.location, op.context)
-
-
-_NAME = re.compile(r'"((?:[^"\\]|\\.)*)"(?!:\d)')
-_FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+)')
-
-
-def location_name(location: ir.Location) -> str:
-    """The outermost name of a location: JAX's name stack, XLA's op_name."""
-    found = _NAME.search(str(location))
-    return found[1] if found else ""
-
-
-def location_file(location: ir.Location) -> tuple[str, int]:
-    """File and line of the innermost frame that a location records."""
-    found = _FILE.search(str(location))
-    return (found[1], int(found[2])) if found else ("", 0)
 
 
 # JAX's own intermediate form ----------------------------------------------
@@ -481,84 +349,6 @@ def compile_module(
 def compiled_text(executable: Any) -> str:
     """HLO text of what XLA compiled."""
     return executable.hlo_modules()[0].to_string()
-
-
-def gspmd_bytes(
-    module: ir.Module,
-    arguments: Sequence[str | None],
-    results: Sequence[str | None],
-    constraints: Mapping[int, str],
-) -> bytes:
-    """The module with its shardings as HLO strings, the form that GSPMD reads.
-
-    `constraints` gives the string for the main block's op of each index, which
-    becomes a `@Sharding` custom call.
-    """
-    copy = parse_module(module_bytes(module))
-    main = find_main(copy)
-    ops = list(operations(main.regions[0].blocks[0]))
-    with copy.context, ir.Location.unknown():
-        for index, op in enumerate(ops):
-            if "sdy.sharding" in op.attributes:
-                del op.attributes["sdy.sharding"]
-            if index in constraints:
-                _to_custom_call(op, constraints[index])
-        for name, texts in (("arg_attrs", arguments), ("res_attrs", results)):
-            main.attributes[name] = ir.ArrayAttr.get(
-                [
-                    ir.DictAttr.get(
-                        {} if t is None else {"mhlo.sharding": ir.StringAttr.get(t)}
-                    )
-                    for t in texts
-                ]
-            )
-        for op in list(operations(copy.body)):
-            if op.name == "sdy.mesh":
-                op.erase()
-    return module_bytes(copy)
-
-
-def _to_custom_call(op: ir.Operation, sharding: str) -> None:
-    with ir.InsertionPoint(op), op.location:
-        call = ir.Operation.create(
-            "stablehlo.custom_call",
-            results=[op.results[0].type],
-            operands=[op.operands[0]],
-            attributes={
-                "call_target_name": ir.StringAttr.get("Sharding"),
-                "mhlo.sharding": ir.StringAttr.get(sharding),
-            },
-        )
-    op.results[0].replace_all_uses_with(call.results[0])
-    op.erase()
-
-
-def strip_shardings(module: ir.Module) -> None:
-    """Remove every sharding and constraint in place: the program on one device."""
-    main = find_main(module)
-    with module.context:
-        for op in list(walk_regions(main)):
-            if op.name in ("sdy.sharding_constraint", "sdy.reshard"):
-                op.results[0].replace_all_uses_with(op.operands[0])
-                op.erase()
-            elif "sdy.sharding" in op.attributes:
-                del op.attributes["sdy.sharding"]
-        for kind in ("arg_attrs", "res_attrs"):
-            if kind in main.attributes:
-                del main.attributes[kind]
-        for op in list(operations(module.body)):
-            if op.name == "sdy.mesh":
-                op.erase()
-
-
-def drop_result_attributes(module: ir.Module) -> None:
-    """Take the attributes off main's results, in place.
-
-    XLA's importer wraps results that carry a sharding in a tuple.
-    """
-    attributes = find_main(module).attributes
-    if "res_attrs" in attributes:
-        del attributes["res_attrs"]
 
 
 def canonical_hlo_sharding(text: str) -> str:

@@ -44,6 +44,7 @@ class PositionalSharding(NamedSharding):
         spec = PartitionSpec(*(axes or None for axes in grid))
         super().__init__(mesh, spec, memory_kind=memory_kind)
         self._grid = grid
+        self._devices = mesh
 
     def _with(self, mesh: Mesh, grid: _Grid) -> PositionalSharding:
         made = PositionalSharding.__new__(PositionalSharding)
@@ -68,15 +69,17 @@ class PositionalSharding(NamedSharding):
 
     def reshape(self, *shape: Any) -> PositionalSharding:
         """The same devices in row-major order, in a grid of another shape."""
-        wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
-        return self._with(*_reshaped(self.mesh, self._grid, tuple(wanted)))
+        wanted = (
+            shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
+        )
+        return self._with(*_reshaped(self._devices, self._grid, tuple(wanted)))
 
     def transpose(self, *axes: int) -> PositionalSharding:
         """The grid with its dims in another order."""
         order = axes or tuple(reversed(range(self.ndim)))
         if sorted(order) != list(range(self.ndim)):
             raise LayoutError(f"axes {order} are no order of {self.ndim} dims")
-        return self._with(self.mesh, tuple(self._grid[d] for d in order))
+        return self._with(self._devices, tuple(self._grid[d] for d in order))
 
     def replicate(self, axis: int | None = None, keepdims: bool = True) -> Any:
         """Hold whole what `axis` of the grid would split; by default all of it."""
@@ -85,7 +88,7 @@ class PositionalSharding(NamedSharding):
             grid = tuple(() if d in dims else a for d, a in enumerate(self._grid))
         else:
             grid = tuple(a for d, a in enumerate(self._grid) if d not in dims)
-        return self._with(self.mesh, grid)
+        return self._with(self._devices, grid)
 
     def __repr__(self) -> str:
         return f"PositionalSharding(shape={self.shape}, mesh={self.mesh})"
@@ -111,8 +114,8 @@ def _reshaped(mesh: Mesh, grid: _Grid, shape: tuple[int, ...]) -> tuple[Mesh, _G
     if dealt is None:
         if count != mesh.size:
             raise LayoutError(
-                f"cannot reshape to {shape}: some devices hold replicas; reshape first, "
-                "then replicate"
+                f"cannot reshape to {shape}: some devices hold replicas; reshape "
+                "first, then replicate"
             )
         order = mesh.devices.transpose([mesh.axis_names.index(n) for n in names])
         primes = [p for n in shape for p in _primes(n)]

@@ -136,7 +136,9 @@ def test_tiles_cover_every_element_once_per_replica(case):
         box = layout.tile_box(shape, position)
         count[tuple(itertools.starmap(slice, box))] += 1
         tile = layout.tile_shape(shape)
-        assert all(stop - start <= n for (start, stop), n in zip(box, tile, strict=True))
+        assert all(
+            stop - start <= n for (start, stop), n in zip(box, tile, strict=True)
+        )
     cut = math.prod(axis.size for axes in layout.dims for axis in axes)
     assert np.all(count == layout.mesh.num_devices // cut)
 

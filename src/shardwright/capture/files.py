@@ -61,7 +61,7 @@ def module_from_bytes(data: bytes) -> ir.Module:
         text = data.decode()
     except UnicodeDecodeError:
         return hlo_proto_to_module(data)
-    if "\x00" in text or not text.isascii() and "HloModule" not in text:
+    if "\x00" in text or (not text.isascii() and "HloModule" not in text):
         return hlo_proto_to_module(data)
     if _first_words(text).startswith("HloModule"):
         refuse_elided_constants(text)

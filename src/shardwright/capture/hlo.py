@@ -138,11 +138,11 @@ def _write(
 
 def _set_function_attr(main: ir.Operation, site: _Site, attr: ir.Attribute) -> None:
     entries = [ir.DictAttr(entry) for entry in ir.ArrayAttr(main.attributes[site.kind])]
-    kept = {
-        item.name: item.attr for item in entries[site.index] if item.name != _KEY
-    }
+    kept = {item.name: item.attr for item in entries[site.index] if item.name != _KEY}
     kept["sdy.sharding"] = attr
-    new = [ir.DictAttr.get(kept) if i == site.index else e for i, e in enumerate(entries)]
+    new = [
+        ir.DictAttr.get(kept) if i == site.index else e for i, e in enumerate(entries)
+    ]
     main.attributes[site.kind] = ir.ArrayAttr.get(new)
 
 

@@ -9,6 +9,7 @@ devices, sorted, are the boundaries of the mesh's axes, minor to major.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import re
 import string
@@ -138,8 +139,7 @@ def _atoms(layout: Layout) -> list[SubAxis]:
                 cuts |= {axis.pre, axis.end}
         ordered = sorted(cuts)
         atoms += [
-            SubAxis(name, high // low, low)
-            for low, high in zip(ordered, ordered[1:], strict=False)
+            SubAxis(name, high // low, low) for low, high in itertools.pairwise(ordered)
         ]
     return atoms
 
@@ -285,15 +285,15 @@ def _mesh(
     for size, stride in (d for dims in digits for parts in dims for d in parts):
         cuts |= {stride, size * stride}
     bounds = sorted(cuts)
-    for low, high in zip(bounds, bounds[1:], strict=False):
+    for low, high in itertools.pairwise(bounds):
         if high % low:
             raise LayoutError(
-                f"the shardings cut the {count} devices in runs of {low} and of {high}; "
-                "no one mesh has both: use sizes that divide each other"
+                f"the shardings cut the {count} devices in runs of {low} and of "
+                f"{high}; no one mesh has both: use sizes that divide each other"
             )
     if count == 1:
         return Mesh(())
-    spans = list(zip(bounds, bounds[1:], strict=False))[::-1]
+    spans = list(itertools.pairwise(bounds))[::-1]
     names = _axis_names(spans, tilings)
     axes = tuple(
         (name, high // low) for name, (low, high) in zip(names, spans, strict=True)
@@ -322,9 +322,7 @@ def _axis_names(
     return [known.get(span) or next(letters) for span in spans]
 
 
-def _constraint(
-    mesh: Mesh, tiling: _Tiling, digits: list[list[Digit]]
-) -> Constraint:
+def _constraint(mesh: Mesh, tiling: _Tiling, digits: list[list[Digit]]) -> Constraint:
     if not digits:
         partial = (
             tuple((axis, "sum") for axis in mesh.whole_axes()) if tiling.kinds else ()

@@ -76,7 +76,9 @@ def to_sdy(constraint: Constraint, mesh_name: str, context: ir.Context) -> ir.At
     if any(reducer != "sum" for _, reducer in layout.partial):
         raise LayoutError(f"layout {layout}: sdy knows partial sums alone")
     dims = [
-        "{" + ", ".join([_axis_sdy(layout.mesh, a) for a in axes] + ["?"] * is_open) + "}"
+        "{"
+        + ", ".join([_axis_sdy(layout.mesh, a) for a in axes] + ["?"] * is_open)
+        + "}"
         for axes, is_open in zip(layout.dims, constraint.open_dims, strict=True)
     ]
     text = f"#sdy.sharding<@{mesh_name}, [{', '.join(dims)}]"

@@ -11,19 +11,21 @@ from shardwright.errors import InputError, LayoutError
 from shardwright.jaxlib_bindings import (
     attribute_items,
     attribute_value,
-    captured_values,
     find_main,
-    inline_calls,
     ir,
-    location_file,
-    location_name,
     operations,
     per_value_shardings,
-    region_reducer,
-    restore_constants,
     run_passes,
     string_attr,
     tensor_type,
+)
+from shardwright.mlir import (
+    captured_values,
+    inline_calls,
+    location_file,
+    location_name,
+    region_reducer,
+    restore_constants,
 )
 from shardwright.program import (
     CONSTRAINT_OPS,

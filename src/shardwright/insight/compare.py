@@ -15,9 +15,11 @@ from shardwright.jaxlib_bindings import (
     compile_module,
     compiled_text,
     module_bytes,
-    gspmd_bytes,
 )
 from shardwright.lowering import partitioned_text
+from shardwright.mlir import (
+    gspmd_bytes,
+)
 from shardwright.placement import Plan, place
 from shardwright.program import Constraint, Program
 from shardwright.topology import Topology

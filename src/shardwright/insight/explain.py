@@ -47,7 +47,7 @@ def to_dict(plan: Plan) -> dict[str, Any]:
         "bytes_received": plan.bytes_received,
         "lower_bound": plan.lower_bound,
         "num_collectives": plan.num_collectives,
-        "incumbents": {name: seconds for name, seconds in plan.incumbents},
+        "incumbents": dict(plan.incumbents),
         "inputs": [
             _value_dict(plan, v, layout, name)
             for v, layout, name in zip(
@@ -119,7 +119,9 @@ def step_str(mesh: Mesh, step: Step) -> str:
         case Shuffle():
             return "shuffle chunks (local)"
         case Unreduce():
-            return f"keep as partial {step.reducer} over {_axes(mesh, step.axes)} (local)"
+            return (
+                f"keep as partial {step.reducer} over {_axes(mesh, step.axes)} (local)"
+            )
         case Exchange():
             moving = sum(not r.is_local for r in step.rounds)
             return f"exchange over {_axes(mesh, step.axes)} in {moving} rounds"
@@ -200,7 +202,9 @@ def _moves(plan: Plan) -> str:
         schedule = move.schedule
         at_bound = schedule.bytes_received <= schedule.lower_bound
         bound = (
-            "the lower bound" if at_bound else f"bound {bytes_str(schedule.lower_bound)}"
+            "the lower bound"
+            if at_bound
+            else f"bound {bytes_str(schedule.lower_bound)}"
         )
         lines.append(
             f"  {number}. {value_name(plan, move.value)} "

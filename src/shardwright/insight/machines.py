@@ -49,14 +49,17 @@ def _machine_text(topology: Topology) -> str:
 def _network_text(network: Torus | Switched) -> str:
     if isinstance(network, Torus):
         dims = "x".join(map(str, network.shape))
-        closed = [str(n) for n, wrap in zip(network.shape, network.wrap, strict=True) if wrap]
+        closed = [
+            str(n) for n, wrap in zip(network.shape, network.wrap, strict=True) if wrap
+        ]
         rings = f"rings of {', '.join(closed)}" if closed else "no dim closed to a ring"
         return (
-            f"torus {dims}, {rings}; link {network.link_bandwidth / 1e9:g} GB/s one way, "
-            f"{network.hop_seconds * 1e6:g} us a hop"
+            f"torus {dims}, {rings}; link {network.link_bandwidth / 1e9:g} GB/s one "
+            f"way, {network.hop_seconds * 1e6:g} us a hop"
         )
     return (
-        f"switch, islands of {network.island}: {network.device_bandwidth / 1e9:g} GB/s a "
-        f"device, {network.island_bandwidth / 1e9:g} GB/s between islands, "
+        f"switch, islands of {network.island}: "
+        f"{network.device_bandwidth / 1e9:g} GB/s a device, "
+        f"{network.island_bandwidth / 1e9:g} GB/s between islands, "
         f"{network.launch_seconds * 1e6:g} us a collective"
     )

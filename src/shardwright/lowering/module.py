@@ -13,10 +13,10 @@ from shardwright.jaxlib_bindings import (
     find_main,
     func,
     ir,
+    make_context,
+    module_bytes,
     operations,
     parse_module,
-    module_bytes,
-    make_context,
     run_passes,
 )
 from shardwright.lowering.steps import emit_schedule

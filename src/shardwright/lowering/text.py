@@ -6,12 +6,14 @@ import re
 
 from shardwright.errors import PlanError
 from shardwright.jaxlib_bindings import (
-    drop_result_attributes,
     hlo_print_options,
     module_text,
     module_to_hlo,
 )
 from shardwright.lowering.module import lower
+from shardwright.mlir import (
+    drop_result_attributes,
+)
 from shardwright.placement import Plan
 
 _ENTRY = re.compile(r"^ENTRY (%?)([\w.-]+)", re.MULTILINE)

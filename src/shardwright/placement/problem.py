@@ -56,9 +56,7 @@ class Problem:
         self._layout_ids: dict[Layout, int] = {}
         self._moves: dict[tuple[TensorType, int, int], float] = {}
         self._derived: dict[tuple[Any, ...], Candidate] = {}
-        self.calls = tuple(
-            call_of(program, op) for op in program.ops
-        )
+        self.calls = tuple(call_of(program, op) for op in program.ops)
         self.rules = tuple(rule_of(call) for call in self.calls)
         self._call_ids: dict[Call, int] = {}
         self.call_ids = tuple(
@@ -77,7 +75,9 @@ class Problem:
             i for i in range(len(program.ops)) if self._is_free(program.ops[i])
         )
         self.heavy = frozenset(
-            i for i, rule in enumerate(self.rules) if rule.reduced and i not in self.free
+            i
+            for i, rule in enumerate(self.rules)
+            if rule.reduced and i not in self.free
         )
         self.pinned = {
             i: pin
@@ -136,7 +136,10 @@ class Problem:
             call = self.calls[op]
             types = call.results if is_result else call.operands
             strategy = derive(
-                self.rules[op], index, is_result, types[index].shape,
+                self.rules[op],
+                index,
+                is_result,
+                types[index].shape,
                 self.layouts[layout],
             )
             found = self.candidate(op, strategy)

@@ -7,13 +7,12 @@ from shardwright.errors import LayoutError
 from shardwright.jaxlib_bindings import (
     find_main,
     ir,
-    operations,
     module_bytes,
+    operations,
     parse_module,
     per_value_shardings,
     run_passes,
 )
-
 from shardwright.program import Layout, Mesh, Program
 
 _INDEX = "shardwright.index"

@@ -29,8 +29,8 @@ def _moves_at(state: State, op: int) -> bool:
     program_op = state.problem.program.ops[op]
     chosen = state.chosen[op]
     moved_in = any(
-        state.made[v] != need and state.problem.producer.get(v, -1) not in
-        state.problem.free
+        state.made[v] != need
+        and state.problem.producer.get(v, -1) not in state.problem.free
         for v, need in zip(program_op.operands, chosen.needs, strict=True)
     )
     return moved_in or any(
@@ -165,5 +165,3 @@ def constraint_warnings(problem: Problem) -> tuple[str, ...]:
                 f"{shape}; the cuts that do not divide are left out"
             )
     return tuple(found)
-
-

@@ -51,9 +51,7 @@ def place(program: Program, topology: Topology, placement: str = "optimal") -> P
     return _finish(problem, best, shardy, placement, costs, elapsed)
 
 
-def _cheapest(
-    problem: Problem, layouts: list[Layout | None], shardy: State
-) -> State:
+def _cheapest(problem: Problem, layouts: list[Layout | None], shardy: State) -> State:
     best = shardy
     for start in (
         shardy.copy(),
@@ -88,7 +86,7 @@ def _finish(
         outputs=tuple(
             layouts[state.need(-1, j, v)] for j, v in enumerate(program.outputs)
         ),
-        moves=tuple(_moves(problem, state, {(v, l) for v, l, _ in remade})),
+        moves=tuple(_moves(problem, state, {pair[:2] for pair in remade})),
         remade=remade,
         decisions=decisions(problem, state, shardy),
         warnings=warnings,

@@ -94,9 +94,7 @@ class State:
     def trial(self, changes: dict[int, Candidate]) -> float:
         """Seconds saved by the changes; they are made, and undone if they save none."""
         ops = self.problem.program.ops
-        values = {
-            v for op in changes for v in (*ops[op].operands, *ops[op].results)
-        }
+        values = {v for op in changes for v in (*ops[op].operands, *ops[op].results)}
         before = self.part_seconds(changes, values)
         old = {op: self.chosen[op] for op in changes}
         for op, candidate in changes.items():

@@ -9,7 +9,6 @@ from shardwright.program.layout import Layout
 from shardwright.program.mesh import Mesh
 from shardwright.program.types import TensorType
 
-
 CONSTRAINT_OPS = ("sdy.sharding_constraint", "sdy.reshard")
 
 

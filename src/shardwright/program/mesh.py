@@ -28,9 +28,7 @@ class SubAxis:
 
     def overlaps(self, other: SubAxis) -> bool:
         """Whether both address a common factor of one axis."""
-        return (
-            self.name == other.name and self.pre < other.end and other.pre < self.end
-        )
+        return self.name == other.name and self.pre < other.end and other.pre < self.end
 
     def __str__(self) -> str:
         return f"{self.name}:({self.pre}){self.size}"

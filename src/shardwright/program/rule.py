@@ -78,7 +78,10 @@ class Rule:
         operands = _parse_side(notation, left, len(operand_shapes))
         results = _parse_side(notation, right, len(result_shapes))
         known = dict(sizes or {})
-        sides = (("operand", operands, operand_shapes), ("result", results, result_shapes))
+        sides = (
+            ("operand", operands, operand_shapes),
+            ("result", results, result_shapes),
+        )
         for kind, tensors, shapes in sides:
             if len(tensors) != len(shapes):
                 raise RuleError(
@@ -164,9 +167,7 @@ class Strategy:
         partial: Sequence[tuple[PartialRow, tuple[SubAxis, ...]]] = (),
     ) -> Strategy:
         """Cut factors in one contiguous piece each, in the rule's factor order."""
-        cuts = tuple(
-            (f, ((n, tuple(axes[f])),)) for f, n in rule.sizes if axes.get(f)
-        )
+        cuts = tuple((f, ((n, tuple(axes[f])),)) for f, n in rule.sizes if axes.get(f))
         return cls(cuts, tuple((row, tuple(a)) for row, a in partial if a))
 
     def pieces(self, rule: Rule, factor: str) -> tuple[Piece, ...]:
@@ -179,7 +180,11 @@ class Strategy:
     def axes(self, factor: str) -> tuple[SubAxis, ...]:
         """All axes that cut the factor, major to minor."""
         return tuple(
-            axis for name, ps in self.cuts if name == factor for _, a in ps for axis in a
+            axis
+            for name, ps in self.cuts
+            if name == factor
+            for _, a in ps
+            for axis in a
         )
 
     def operand_layout(self, rule: Rule, mesh: Mesh, index: int) -> Layout:

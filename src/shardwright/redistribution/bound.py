@@ -152,9 +152,7 @@ def _ranges(
     return start, np.minimum(start + tile, size)
 
 
-def _coordinates(
-    axis: SubAxis, axes: Sequence[tuple[str, int]]
-) -> NDArray[np.int64]:
+def _coordinates(axis: SubAxis, axes: Sequence[tuple[str, int]]) -> NDArray[np.int64]:
     position = [name for name, _ in axes].index(axis.name)
     n = axes[position][1]
     values = np.arange(n, dtype=np.int64) // (n // axis.end) % axis.size

@@ -198,7 +198,7 @@ def _axes(step: Step) -> tuple[SubAxis, ...]:
 
 
 def _common_run(steps: Sequence[Step], tile: tuple[int, ...]) -> int:
-    """Length of the innermost runs that no step takes apart; 0 where there is no dim."""
+    """Length of the innermost runs that no step takes apart; 0 for a scalar."""
     return math.gcd(*_runs(steps, tile))
 
 
@@ -242,5 +242,3 @@ def _shorter_step(step: Step, run: int) -> Step:
             return Exchange(step.axes, _shorter(step.shape, run), rounds)
         case _:
             return step
-
-

@@ -10,8 +10,8 @@ from functools import lru_cache
 from shardwright.errors import PlanError
 from shardwright.program.layout import Layout
 from shardwright.program.schedule import (
-    Alternative,
     AllReduce,
+    Alternative,
     Exchange,
     Schedule,
     Shuffle,
@@ -133,7 +133,9 @@ def _without_digits(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
         steps += _leg(request, reduced, target)
     elif source.partial != target.partial:
         new = tuple(p for p in target.partial if p not in source.partial)
-        steps = _leg(request, source, dataclasses.replace(target, partial=source.partial))
+        steps = _leg(
+            request, source, dataclasses.replace(target, partial=source.partial)
+        )
         steps += tuple(Unreduce((axis,), r) for axis, r in new)
     elif source.view != target.view:
         steps = _by_gathering(request)
@@ -196,7 +198,9 @@ def _priced(request: Request, family: str, steps: tuple[Step, ...]) -> Alternati
         received += step_bytes(step, tile, prices.dtype)
         seconds += step_seconds(prices.topology, prices.mesh, step, tile, prices.dtype)
         tile = step_result_shape(step, tile)
-        peak = max(peak, tile_bytes(tile, prices.dtype) + _round_bytes(step, prices.dtype))
+        peak = max(
+            peak, tile_bytes(tile, prices.dtype) + _round_bytes(step, prices.dtype)
+        )
     return Alternative(family, steps, received, peak, seconds)
 
 

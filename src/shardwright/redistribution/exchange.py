@@ -234,7 +234,10 @@ def _cut(piece: _Piece, unit: tuple[int, ...]) -> Iterator[_Piece]:
 
 
 def _local_rounds(
-    shape: tuple[int, ...], pieces: Sequence[_Piece], old: Sequence[Box], new: Sequence[Box]
+    shape: tuple[int, ...],
+    pieces: Sequence[_Piece],
+    old: Sequence[Box],
+    new: Sequence[Box],
 ) -> Iterator[Round]:
     """Rounds of local copies, each device once a round."""
     waiting = [p for p in pieces if p.sender == p.receiver]
@@ -245,10 +248,14 @@ def _local_rounds(
 
 
 def _round(
-    shape: tuple[int, ...], pieces: Sequence[_Piece], old: Sequence[Box], new: Sequence[Box]
+    shape: tuple[int, ...],
+    pieces: Sequence[_Piece],
+    old: Sequence[Box],
+    new: Sequence[Box],
 ) -> Round:
     nothing: Offsets = (0,) * len(shape)
-    read, write = [nothing] * len(old), [nothing] * len(old)
+    read: list[Offsets] = [nothing] * len(old)
+    write = list(read)
     for p in pieces:
         read[p.sender] = _offset(p.box, old[p.sender])
         write[p.receiver] = _offset(p.box, new[p.receiver])

@@ -69,7 +69,9 @@ def place_run(problem: Problem, groups: Groups, run: Sequence[int]) -> Spot | No
     for g, (home, digits) in enumerate(groups):
         if not between.isdisjoint(digits):
             return None
-        if home not in homes or (spot is not None and spot[1] < len(groups[spot[0]][1])):
+        if home not in homes or (
+            spot is not None and spot[1] < len(groups[spot[0]][1])
+        ):
             continue
         spot = (g, sum(d < run[0] for d in digits))
     return spot
@@ -94,7 +96,7 @@ def without(groups: Groups, digits: Iterable[int]) -> Groups:
 def put(groups: Groups, g: int, digits: Sequence[int]) -> Groups:
     """The groups with digits put in front of group `g`."""
     home, old = groups[g]
-    return groups[:g] + ((home, tuple(digits) + old),) + groups[g + 1 :]
+    return (*groups[:g], (home, tuple(digits) + old), *groups[g + 1 :])
 
 
 def shuffle(sizes: Sequence[int], old: Groups, new: Groups) -> tuple[Step, ...]:
@@ -144,7 +146,11 @@ def tidy(tile: tuple[int, ...], steps: Iterable[Step]) -> tuple[Step, ...]:
                 continue
         result.append(step)
         shapes.append(step_result_shape(step, shapes[-1]))
-        if isinstance(step, Shuffle) and not moves_data(step) and shapes[-1] == shapes[-2]:
+        if (
+            isinstance(step, Shuffle)
+            and not moves_data(step)
+            and shapes[-1] == shapes[-2]
+        ):
             result.pop()
             shapes.pop()
     return tuple(result)

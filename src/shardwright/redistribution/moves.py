@@ -180,11 +180,17 @@ def all_to_all(
     step = AllToAll(g, c, problem.axes(atoms))
     cut = _replace(state.cut, [(i, FREE) for i in concat])
     cut = _replace(cut, list(zip(split, atoms, strict=True)))
-    return settle(problem, (*local, step), State(cut, state.owed, put(after, c, concat)))
+    return settle(
+        problem, (*local, step), State(cut, state.owed, put(after, c, concat))
+    )
 
 
 def _open_for(
-    problem: Problem, groups: Groups, g: int, split: Sequence[int], concat: Sequence[int]
+    problem: Problem,
+    groups: Groups,
+    g: int,
+    split: Sequence[int],
+    concat: Sequence[int],
 ) -> tuple[Groups, Groups, int, int]:
     """Make room for `concat`: groups before and after, split dim and concat dim."""
     after = without(groups, split)
@@ -233,7 +239,9 @@ def all_gather(problem: Problem, state: State, digits: Sequence[int]) -> Move:
     local = shuffle(problem.sizes, state.groups, groups)
     step = AllGather(g, problem.axes(state.cut[d] for d in digits))
     cut = _replace(state.cut, [(d, FREE) for d in digits])
-    return settle(problem, (*local, step), State(cut, state.owed, put(groups, g, digits)))
+    return settle(
+        problem, (*local, step), State(cut, state.owed, put(groups, g, digits))
+    )
 
 
 # Reduce -------------------------------------------------------------------

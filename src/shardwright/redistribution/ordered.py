@@ -74,7 +74,9 @@ def ordered_problem(
         while olds[d] and news[d] and olds[d][0] == news[d][0]:
             sizes[d] //= olds[d].pop(0).size
             news[d].pop(0)
-    atoms = tuple(dict.fromkeys(a for dims in (olds, news) for axes in dims for a in axes))
+    atoms = tuple(
+        dict.fromkeys(a for dims in (olds, news) for axes in dims for a in axes)
+    )
     if len(atoms) > MAX_ATOMS:
         return None
     number = {atom: i for i, atom in enumerate(atoms)}
@@ -95,7 +97,9 @@ def _primes(axis: SubAxis) -> Iterator[SubAxis]:
 
 def cheapest_ordered(problem: Ordered, prices: Prices) -> tuple[Step, ...] | None:
     """Steps of the cheapest path."""
-    source, target = (math.prod(problem.tile(d)) for d in (problem.source, problem.target))
+    source, target = (
+        math.prod(problem.tile(d)) for d in (problem.source, problem.target)
+    )
     limit = max(source, target)
     order = count()
     queue: list[tuple[Cost, int, tuple[Step, ...], Dims]] = [

@@ -22,6 +22,7 @@ does where a cut that changes does not divide its dim.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -102,7 +103,7 @@ def project(shape: Sequence[int], source: Layout, target: Layout) -> Problem | N
     rows: list[tuple[int, SubAxis | None, SubAxis | None, int, int]] = []
     old_homes, new_homes = _homes(olds), _homes(news)
     for d, cuts in enumerate(dim_cuts):
-        for start, stop in zip(cuts, cuts[1:], strict=False):
+        for start, stop in itertools.pairwise(cuts):
             old, new = old_atoms.get((d, start)), new_atoms.get((d, start))
             if old is not None and old == new:
                 continue
@@ -122,7 +123,9 @@ def project(shape: Sequence[int], source: Layout, target: Layout) -> Problem | N
     return Problem(
         source.mesh,
         atoms,
-        tuple(Digit(n, number[old], number[new], *homes) for n, old, new, *homes in rows),
+        tuple(
+            Digit(n, number[old], number[new], *homes) for n, old, new, *homes in rows
+        ),
         tuple((number[atom], reducer) for atom, reducer in owed),
         tuple((number[atom], reducer) for atom, reducer in unreduced),
         source.rank,
@@ -145,13 +148,13 @@ def cut_points(layouts: Iterable[Layout]) -> dict[str, set[int]]:
 
 def is_chain(cuts: Sequence[int]) -> bool:
     """Whether each of the ascending cut points divides the next."""
-    return all(b % a == 0 for a, b in zip(cuts, cuts[1:], strict=False))
+    return all(b % a == 0 for a, b in itertools.pairwise(cuts))
 
 
 def split_axis(axis: SubAxis, cuts: Sequence[int]) -> Iterator[SubAxis]:
     """The factors of a sub-axis between an axis's cut points."""
     inner = [c for c in cuts if axis.pre <= c <= axis.end]
-    for start, stop in zip(inner, inner[1:], strict=False):
+    for start, stop in itertools.pairwise(inner):
         yield SubAxis(axis.name, stop // start, start)
 
 

@@ -58,8 +58,7 @@ def _exchanges(request: Request) -> Iterator[Exchange]:
     new = [target.tile_box(sizes, p) for p in range(members)]
     tile = target.tile_shape(sizes)
     unit = tuple(
-        math.gcd(*pair)
-        for pair in zip(source.tile_shape(sizes), tile, strict=True)
+        math.gcd(*pair) for pair in zip(source.tile_shape(sizes), tile, strict=True)
     )
     whole = direct_exchange(axes, old, new, tile)
     if whole is not None:

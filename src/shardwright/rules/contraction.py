@@ -59,15 +59,20 @@ def _dot_rule(call: Call) -> Rule:
 
 def _flops(call: Call) -> float:
     """A multiplication and an addition for each point of the index space."""
-    rule = _dot_rule(call) if call.op.name == "stablehlo.dot" else _dot_general_rule(call)
+    rule = (
+        _dot_rule(call) if call.op.name == "stablehlo.dot" else _dot_general_rule(call)
+    )
     return 2.0 * math.prod(n for _, n in rule.sizes)
 
 
 def _numbers(batch: str, contracted: tuple[str, str]) -> str:
     return (
         "dot_dimension_numbers = #stablehlo.dot<"
-        + (f"lhs_batching_dimensions = {batch}, rhs_batching_dimensions = {batch}, "
-           if batch else "")
+        + (
+            f"lhs_batching_dimensions = {batch}, rhs_batching_dimensions = {batch}, "
+            if batch
+            else ""
+        )
         + f"lhs_contracting_dimensions = {contracted[0]}, "
         f"rhs_contracting_dimensions = {contracted[1]}>"
     )

@@ -35,7 +35,11 @@ def _constant_local(local: Local) -> list[ir.Value]:
     value = local.source.attributes["value"]
     if value.is_splat:
         type_ = emitter.type(shape, local.call.results[0].dtype)
-        return [stablehlo.constant(ir.DenseElementsAttr.get_splat(type_, value.get_splat_value()))]
+        return [
+            stablehlo.constant(
+                ir.DenseElementsAttr.get_splat(type_, value.get_splat_value())
+            )
+        ]
     whole = local.source.clone().results[0]
     if shape == local.call.results[0].shape:
         return [whole]

@@ -94,41 +94,47 @@ def _select_rule(call: Call) -> Rule:
     return elementwise_rule(call, rows)
 
 
-def _define(name: str, types: str, attributes: str = "", **bounds: int) -> None:
+def _define(
+    name: str, types: str, attributes: str = "", low: int = -4, high: int = 5
+) -> None:
     short = name.rsplit(".", 1)[-1]
     define(
         name,
         rule=lambda call: elementwise_rule(call, _algebra(call, short)),
-        samples=[Sample(types, attributes, **bounds)],
+        samples=[Sample(types, attributes, low=low, high=high)],
     )
 
 
-for _name in (
-    "abs cbrt ceil cosine exponential exponential_minus_one floor is_finite log "
-    "log_plus_one logistic negate round_nearest_afz round_nearest_even rsqrt sign "
-    "sine sqrt tan tanh"
-).split():
+_UNARY = """
+    abs cbrt ceil cosine exponential exponential_minus_one floor is_finite log
+    log_plus_one logistic negate round_nearest_afz round_nearest_even rsqrt sign sine
+    sqrt tan tanh
+"""
+_CHLO_UNARY = """
+    acos acosh asin asinh atan atanh bessel_i1e conj cosh digamma erf erf_inv erfc
+    is_inf is_neg_inf is_pos_inf lgamma sinh square tan
+"""
+_BINARY = "add atan2 divide maximum minimum multiply power remainder subtract"
+
+for _name in _UNARY.split():
     _result = "8x16xi1" if _name == "is_finite" else "8x16xf32"
     _define(f"stablehlo.{_name}", f"8x16xf32 -> {_result}", low=1)
 
-for _name in (
-    "acos acosh asin asinh atan atanh bessel_i1e conj cosh digamma erf erf_inv erfc "
-    "is_inf is_neg_inf is_pos_inf lgamma sinh square tan"
-).split():
+for _name in _CHLO_UNARY.split():
     _kind = "complex<f32>" if _name == "conj" else "f32"
     _result = "i1" if _name.startswith("is_") else _kind
     _define(f"chlo.{_name}", f"8x16x{_kind} -> 8x16x{_result}", low=1)
 
-for _name in "add atan2 divide maximum minimum multiply power remainder subtract".split():
+for _name in _BINARY.split():
     _define(f"stablehlo.{_name}", "8x16xf32, 8x16xf32 -> 8x16xf32", low=1)
 
-for _name in "next_after polygamma zeta".split():
+for _name in ("next_after", "polygamma", "zeta"):
     _define(f"chlo.{_name}", "8x16xf32, 8x16xf32 -> 8x16xf32", low=2)
 
-for _name in "shift_left shift_right_arithmetic shift_right_logical".split():
+for _name in ("shift_left", "shift_right_arithmetic", "shift_right_logical"):
     _define(f"stablehlo.{_name}", "8x16xi32, 8x16xi32 -> 8x16xi32", low=0)
 
-for _name in "and or xor".split():
+for _name in ("and", "or", "xor"):
     _define(f"stablehlo.{_name}", "8x16xi1, 8x16xi1 -> 8x16xi1", low=0, high=2)
 
 _define("stablehlo.not", "8x16xi1 -> 8x16xi1", low=0, high=2)

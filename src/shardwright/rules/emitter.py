@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 
 from shardwright.jaxlib_bindings import (
-    captured_values,
     channel,
     integer_elements,
     ir,
     mlir_type,
-    replace_operands,
     stablehlo,
     tensor_type,
+)
+from shardwright.mlir import (
+    captured_values,
+    replace_operands,
 )
 from shardwright.program import Mesh, SubAxis, TensorType, ways
 

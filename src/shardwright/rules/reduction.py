@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ml_dtypes
+import numpy as np
+
 from shardwright.jaxlib_bindings import ir, stablehlo
 from shardwright.program import PartialRow, Rule, SubAxis, TensorType, dtype_bits
 from shardwright.rules.elementwise import letters
@@ -16,14 +19,14 @@ def _reduce_rule(call: Call) -> Rule:
     gone = [dims[d] for d in call.op.attr("dimensions")]
     kept = [f for f in dims if f not in gone]
     reducer = call.op.attr("reducer")
-    known = reducer is not None and count == 1
+    known = reducer if count == 1 else None
     return make_rule(
         call,
         [dims] * count + [[]] * count,
         [kept] * count,
-        reduced=dict.fromkeys(gone, reducer) if known else None,
+        reduced=dict.fromkeys(gone, known) if known else None,
         whole=() if known else gone,
-        partial=[PartialRow(reducer, (0,), reducer)] if known else (),
+        partial=[PartialRow(known, (0,), known)] if known else (),
     )
 
 
@@ -99,9 +102,6 @@ def _number(digit: str, dtype: str) -> str:
 
 def _infinity(dtype: str, *, negative: bool) -> str:
     """MLIR writes infinities as the bits; types without one have a largest number."""
-    import ml_dtypes
-    import numpy as np
-
     name = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}
     known = name.get(dtype, "float" + dtype[1:].lower())
     kind = np.dtype(getattr(ml_dtypes, known, known))
@@ -157,7 +157,11 @@ define(
             )
             for name in ("and", "or")
         ),
-        Sample("8x16xi32, i32 -> i32", "dimensions = array<i64: 0, 1>", _region("add", "i32")),
+        Sample(
+            "8x16xi32, i32 -> i32",
+            "dimensions = array<i64: 0, 1>",
+            _region("add", "i32"),
+        ),
         Sample(
             "8x16xf32, 8x16xi32, f32, i32 -> 8xf32, 8xi32",
             "dimensions = array<i64: 1>",

@@ -64,7 +64,10 @@ def reshape_factors(
     the two share a divisor, that is a common factor; the rest must stay whole up to
     the next point where both are aligned again.
     """
-    sides: tuple[list[list[str]], list[list[str]]] = ([[] for _ in old], [[] for _ in new])
+    sides: tuple[list[list[str]], list[list[str]]] = (
+        [[] for _ in old],
+        [[] for _ in new],
+    )
     sizes: dict[str, int] = {}
     whole: list[str] = []
     left = [[d, n] for d, n in enumerate(old) if n != 1]
@@ -283,7 +286,8 @@ define(
     samples=[
         Sample(
             "8x16xf32, f32 -> 8x20xf32",
-            "edge_padding_low = array<i64: 0, 1>, edge_padding_high = array<i64: 0, 3>, "
+            "edge_padding_low = array<i64: 0, 1>, "
+            "edge_padding_high = array<i64: 0, 3>, "
             "interior_padding = array<i64: 0, 0>",
         )
     ],
@@ -303,7 +307,12 @@ define(
     rule=_dynamic_slice_rule,
     localize=_dynamic_slice_local,
     samples=[
-        Sample("8x16xi32, i32, i32 -> 8x5xi32", "slice_sizes = array<i64: 8, 5>", low=-9, high=30)
+        Sample(
+            "8x16xi32, i32, i32 -> 8x5xi32",
+            "slice_sizes = array<i64: 8, 5>",
+            low=-9,
+            high=30,
+        )
     ],
 )
 define(

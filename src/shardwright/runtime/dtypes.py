@@ -43,7 +43,7 @@ def mlir_dtype(dtype: Any) -> str:
     if kind.kind == "c":
         return f"complex<f{kind.itemsize * 4}>"
     if name.startswith("float8"):
-        head, _, tail = name.partition("_")
+        _head, _, tail = name.partition("_")
         return f"f8{tail.upper()}"
     for word, short in (("bfloat", "bf"), ("uint", "ui"), ("float", "f"), ("int", "i")):
         if name.startswith(word):

@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from shardwright.capture import Traced, program_from_function, to_partition_spec
 from shardwright.errors import PlanError
-from shardwright.jaxlib_bindings import module_bytes
+from shardwright.jaxlib_bindings import is_staged, module_bytes
 from shardwright.lowering import lower
 from shardwright.placement import Plan, place
 from shardwright.runtime.call import sharded_call
@@ -43,6 +43,12 @@ class Jitted:
         self._planned: dict[Hashable, tuple[Plan | None, Any]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        tracers = (
+            x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, jax.core.Tracer)
+        )
+        if not all(map(is_staged, tracers)):
+            # Differentiated or mapped from outside: JAX transforms the function itself.
+            return self._jitted(*args, **kwargs)
         return self._planned_for(args, kwargs)[1](*args, **kwargs)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:

@@ -67,9 +67,7 @@ def _schedule(
             f"the array lies on mesh {source.mesh}, the sharding asked for on "
             f"{target.mesh}; both must have the same axes over the same devices"
         )
-    old, new = (
-        from_named_sharding(s, len(shape)).layout for s in (source, target)
-    )
+    old, new = (from_named_sharding(s, len(shape)).layout for s in (source, target))
     for what, layout in (("array's", old), ("target", new)):
         if not layout.is_even(shape):
             raise LayoutError(
@@ -101,7 +99,5 @@ def _mover(
     tile = schedule.target.tile_shape(shape)
     module = schedule_module(schedule, TensorType(shape, dtype))
     specs = [to_partition_spec(x) for x in (schedule.source, schedule.target)]
-    call = sharded_call(
-        module, source.mesh, specs[:1], specs[1:], [(tile, dtype)]
-    )
+    call = sharded_call(module, source.mesh, specs[:1], specs[1:], [(tile, dtype)])
     return jax.jit(lambda x: call(x)[0], out_shardings=target)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +16,11 @@ from shardwright.errors import PlanError, VerificationError
 from shardwright.jaxlib_bindings import (
     module_bytes,
     parse_module,
-    strip_shardings,
 )
 from shardwright.lowering import lower
+from shardwright.mlir import (
+    strip_shardings,
+)
 from shardwright.placement import Plan
 from shardwright.program import Program, TensorType
 from shardwright.runtime.call import sharded_call
@@ -87,7 +91,7 @@ def verify(plan: Plan, *, seed: int = 0) -> Verification:
 
 
 def run_partitioned(
-    plan: Plan, inputs: list[np.ndarray], devices: list[jax.Device]
+    plan: Plan, inputs: list[np.ndarray], devices: Sequence[Any]
 ) -> list[jax.Array]:
     """Run the per-device program on whole arrays, cut as the plan says."""
     program = plan.program
@@ -106,7 +110,7 @@ def run_partitioned(
     return list(jax.jit(call)(*placed))
 
 
-def _mesh(plan: Plan, devices: list[jax.Device]) -> Mesh:
+def _mesh(plan: Plan, devices: Sequence[Any]) -> Mesh:
     mesh = plan.program.mesh
     order = [mesh.device_id(p) for p in range(mesh.num_devices)]
     grid = np.array([devices[i] for i in order], dtype=object).reshape(mesh.sizes)
@@ -114,7 +118,7 @@ def _mesh(plan: Plan, devices: list[jax.Device]) -> Mesh:
 
 
 def _run_whole(
-    program: Program, inputs: list[np.ndarray], device: jax.Device
+    program: Program, inputs: list[np.ndarray], device: Any
 ) -> list[jax.Array]:
     module = parse_module(module_bytes(program.source.module))
     strip_shardings(module)

@@ -47,7 +47,9 @@ def step_bytes(step: Step, tile_shape: tuple[int, ...], dtype: str) -> int:
         case Slice() | Shuffle() | Unreduce():
             return 0
         case Exchange():
-            return max(_exchange_load(step).values(), default=0) * dtype_bits(dtype) // 8
+            return (
+                max(_exchange_load(step).values(), default=0) * dtype_bits(dtype) // 8
+            )
         case Permute():
             moving = any(s != t for s, t in step.pairs)
             return tile_bytes(tile_shape, dtype) if moving else 0
@@ -161,9 +163,7 @@ def _group_rate(topology: Topology, mesh: Mesh, axes: tuple[SubAxis, ...]) -> _R
     return _torus_rate(topology.network, mesh, axes)
 
 
-def _switched_rate(
-    network: Switched, mesh: Mesh, axes: tuple[SubAxis, ...]
-) -> _Rate:
+def _switched_rate(network: Switched, mesh: Mesh, axes: tuple[SubAxis, ...]) -> _Rate:
     n = ways(axes)
     inside = _members_inside(network, mesh, axes)
     islands = n // inside
@@ -177,9 +177,7 @@ def _switched_rate(
     )
 
 
-def _members_inside(
-    network: Switched, mesh: Mesh, axes: tuple[SubAxis, ...]
-) -> int:
+def _members_inside(network: Switched, mesh: Mesh, axes: tuple[SubAxis, ...]) -> int:
     """Members of one group that share an island; a divisor of the group's size."""
     inside = 1
     for axis in axes:

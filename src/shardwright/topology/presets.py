@@ -86,7 +86,9 @@ def for_platform(platform: str, device_kind: str, num_devices: int) -> Topology:
     """The machine that JAX's devices are, by platform and kind; else a CPU host."""
     kind = device_kind.lower()
     if platform in ("gpu", "cuda"):
-        found = next((n for n in ("gb200", "b200", "h100", "a100") if n in kind), "h100")
+        found = next(
+            (n for n in ("gb200", "b200", "h100", "a100") if n in kind), "h100"
+        )
         island = _GPUS[found][0]
         nodes = max(1, math.ceil(num_devices / island))
         return _gpu(found, min(island, num_devices), nodes, f"{found}x{island}x{nodes}")
