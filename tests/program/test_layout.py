@@ -44,9 +44,15 @@ def test_sub_axes_merge_and_print():
 
 
 def test_partial_axes_print_and_parse():
-    layout = Layout.parse(CUBE, "a, - | sum b, max c")
-    assert {(str(a.name), r) for a, r in layout.partial} == {("b", "sum"), ("c", "max")}
+    layout = Layout.parse(CUBE, "a, - | sum c b")
+    assert [(a.name, r) for a, r in layout.partial] == [("b", "sum"), ("c", "sum")]
+    assert str(layout) == "[a, - | sum b | sum c]"
     assert layout.without_partial() == Layout.parse(CUBE, "a, -")
+
+
+def test_several_reducers_are_refused():
+    with pytest.raises(LayoutError, match="do not commute"):
+        Layout.parse(CUBE, "a, - | sum b, max c")
 
 
 def test_strided_view_of_a_flattened_tensor():

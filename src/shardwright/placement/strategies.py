@@ -45,21 +45,40 @@ def derive(
 
 def merge(rule: Rule, first: Strategy, second: Strategy) -> Strategy:
     """`first`, with what `second` says of factors and axes that `first` leaves free."""
-    used = list(used_axes(first))
     cuts = dict(first.cuts)
     for factor, pieces in second.cuts:
         axes = [a for _, axes in pieces for a in axes]
-        if factor in cuts or any(a.overlaps(b) for a in axes for b in used):
+        taken = _taken(rule, factor, Strategy(tuple(cuts.items()), first.partial))
+        if factor in cuts or any(a.overlaps(b) for a in axes for b in taken):
             continue
         cuts[factor] = pieces
-        used += axes
+    used = list(used_axes(Strategy(tuple(cuts.items()), first.partial)))
     partial = list(first.partial)
+    reducers = {row.result for row, _ in partial}
     for row, axes in second.partial:
+        if reducers and row.result not in reducers:
+            continue
         kept = tuple(a for a in axes if not any(a.overlaps(b) for b in used))
         if kept:
             partial.append((row, kept))
             used += kept
     return _legal(rule, Strategy(tuple(cuts.items()), tuple(partial)))
+
+
+def _taken(rule: Rule, factor: str, strategy: Strategy) -> tuple[SubAxis, ...]:
+    """Axes that `factor` may no longer be cut by.
+
+    All that are in use; where tensors do not meet, those of its own tensors.
+    """
+    if not rule.independent:
+        return used_axes(strategy)
+    tensors = [
+        {f for factors in dims for f in factors}
+        for dims in (*rule.operands, *rule.results)
+    ]
+    near = {f for factors in tensors if factor in factors for f in factors}
+    cuts = tuple((f, pieces) for f, pieces in strategy.cuts if f in near)
+    return used_axes(Strategy(cuts, strategy.partial))
 
 
 def used_axes(strategy: Strategy) -> tuple[SubAxis, ...]:

@@ -27,7 +27,7 @@ class Layout:
 
     `dims[d]` are the sub-axes that cut dim d, major to minor; axes that appear
     nowhere replicate. `partial` are the sub-axes over which the true value is
-    still to be reduced, each with its reducer. A dim that n ways do not divide
+    still to be reduced, all with one reducer. A dim that n ways do not divide
     is padded to tiles of ceil(size / n).
 
     `view` is for strided layouts, such as that of a reshape (4, 4) -> (16) with
@@ -51,6 +51,11 @@ class Layout:
         self._check_axes()
 
     def _check_axes(self) -> None:
+        if len({reducer for _, reducer in self.partial}) > 1:
+            raise LayoutError(
+                f"layout {self} is partial with several reducers, which do not "
+                "commute; reduce one of them first"
+            )
         used = [axis for axes in self.dims for axis in axes]
         used += [axis for axis, _ in self.partial]
         for axis in used:
@@ -208,9 +213,9 @@ class Layout:
 def _merge_partial(
     partial: tuple[tuple[SubAxis, str], ...],
 ) -> tuple[tuple[SubAxis, str], ...]:
-    """Canonical order, neighbouring factors of one axis and reducer joined."""
+    """Canonical order, neighbouring factors of one axis joined."""
     result: list[tuple[SubAxis, str]] = []
-    for reducer in sorted({reducer for _, reducer in partial}):
+    for reducer in dict.fromkeys(reducer for _, reducer in partial):
         axes = [axis for axis, r in partial if r == reducer]
         axes.sort(key=lambda axis: (axis.name, axis.pre))
         result += [(axis, reducer) for axis in merge_neighbours(axes)]

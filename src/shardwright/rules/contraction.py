@@ -83,9 +83,9 @@ define(
     rule=_dot_general_rule,
     flops=_flops,
     samples=[
-        Sample("8x16xf32, 16x24xf32 -> 8x24xf32", _numbers("", ("[1]", "[0]"))),
+        Sample("24x12xf32, 12x16xf32 -> 24x16xf32", _numbers("", ("[1]", "[0]"))),
         Sample(
-            "4x8x16xf32, 4x24x16xf32 -> 4x8x24xf32", _numbers("[0]", ("[2]", "[2]"))
+            "4x24x12xf32, 4x6x12xf32 -> 4x24x6xf32", _numbers("[0]", ("[2]", "[2]"))
         ),
         Sample("8x4x12xi32, 12x4xi32 -> 8xi32", _numbers("", ("[1, 2]", "[1, 0]"))),
     ],
@@ -95,8 +95,8 @@ define(
     rule=_dot_rule,
     flops=_flops,
     samples=[
-        Sample("8x16xf32, 16x24xf32 -> 8x24xf32"),
-        Sample("8x16xf32, 16xf32 -> 8xf32"),
+        Sample("24x12xf32, 12x16xf32 -> 24x16xf32"),
+        Sample("24x12xf32, 12xf32 -> 24xf32"),
         Sample("16xf32, 16xf32 -> f32"),
     ],
 )

@@ -56,8 +56,8 @@ define(
     localize=_iota_local,
     flops=free,
     samples=[
-        Sample("-> 8x16xi32", "iota_dimension = 1 : i64"),
-        Sample("-> 8x16xf32", "iota_dimension = 0 : i64"),
+        Sample("-> 24x12xi32", "iota_dimension = 1 : i64"),
+        Sample("-> 24x12xf32", "iota_dimension = 0 : i64"),
     ],
 )
 define(
@@ -66,7 +66,7 @@ define(
     localize=_constant_local,
     flops=free,
     samples=[
-        Sample("-> 8x16xf32", "value = dense<1.5> : tensor<8x16xf32>"),
+        Sample("-> 24x12xf32", "value = dense<1.5> : tensor<24x12xf32>"),
         Sample(
             "-> 2x4xi32",
             "value = dense<[[1, 2, 3, 4], [5, 6, 7, 8]]> : tensor<2x4xi32>",

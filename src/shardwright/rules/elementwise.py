@@ -87,11 +87,19 @@ def _convert_rule(call: Call) -> Rule:
     return elementwise_rule(call, (_SUM,) if passes else ())
 
 
+def moving_rows(call: Call, operands: Sequence[int] = (0,)) -> list[PartialRow]:
+    """The algebra of moving elements about, which commutes with every reduction."""
+    dtype = call.results[0].dtype
+    reducers = ["sum", "prod", "max", "min"]
+    if dtype == "i1":
+        reducers = ["or", "and"]
+    elif dtype.startswith("complex"):
+        reducers = ["sum", "prod"]
+    return [PartialRow(r, tuple(operands), r) for r in reducers]
+
+
 def _select_rule(call: Call) -> Rule:
-    rows = [PartialRow(r, (1, 2), r) for r in ("sum", "max", "min", "prod")]
-    if call.results[0].dtype == "i1":
-        rows = [PartialRow(r, (1, 2), r) for r in ("or", "and")]
-    return elementwise_rule(call, rows)
+    return elementwise_rule(call, moving_rows(call, (1, 2)))
 
 
 def _define(
@@ -117,41 +125,41 @@ _CHLO_UNARY = """
 _BINARY = "add atan2 divide maximum minimum multiply power remainder subtract"
 
 for _name in _UNARY.split():
-    _result = "8x16xi1" if _name == "is_finite" else "8x16xf32"
-    _define(f"stablehlo.{_name}", f"8x16xf32 -> {_result}", low=1)
+    _result = "24x12xi1" if _name == "is_finite" else "24x12xf32"
+    _define(f"stablehlo.{_name}", f"24x12xf32 -> {_result}", low=1)
 
 for _name in _CHLO_UNARY.split():
     _kind = "complex<f32>" if _name == "conj" else "f32"
     _result = "i1" if _name.startswith("is_") else _kind
-    _define(f"chlo.{_name}", f"8x16x{_kind} -> 8x16x{_result}", low=1)
+    _define(f"chlo.{_name}", f"24x12x{_kind} -> 24x12x{_result}", low=1)
 
 for _name in _BINARY.split():
-    _define(f"stablehlo.{_name}", "8x16xf32, 8x16xf32 -> 8x16xf32", low=1)
+    _define(f"stablehlo.{_name}", "24x12xf32, 24x12xf32 -> 24x12xf32", low=1)
 
 for _name in ("next_after", "polygamma", "zeta"):
-    _define(f"chlo.{_name}", "8x16xf32, 8x16xf32 -> 8x16xf32", low=2)
+    _define(f"chlo.{_name}", "24x12xf32, 24x12xf32 -> 24x12xf32", low=2)
 
 for _name in ("shift_left", "shift_right_arithmetic", "shift_right_logical"):
-    _define(f"stablehlo.{_name}", "8x16xi32, 8x16xi32 -> 8x16xi32", low=0)
+    _define(f"stablehlo.{_name}", "24x12xi32, 24x12xi32 -> 24x12xi32", low=0)
 
 for _name in ("and", "or", "xor"):
-    _define(f"stablehlo.{_name}", "8x16xi1, 8x16xi1 -> 8x16xi1", low=0, high=2)
+    _define(f"stablehlo.{_name}", "24x12xi1, 24x12xi1 -> 24x12xi1", low=0, high=2)
 
-_define("stablehlo.not", "8x16xi1 -> 8x16xi1", low=0, high=2)
-_define("stablehlo.popcnt", "8x16xi32 -> 8x16xi32")
-_define("stablehlo.count_leading_zeros", "8x16xi32 -> 8x16xi32")
-_define("stablehlo.complex", "8x16xf32, 8x16xf32 -> 8x16xcomplex<f32>")
-_define("stablehlo.real", "8x16xcomplex<f32> -> 8x16xf32")
-_define("stablehlo.imag", "8x16xcomplex<f32> -> 8x16xf32")
+_define("stablehlo.not", "24x12xi1 -> 24x12xi1", low=0, high=2)
+_define("stablehlo.popcnt", "24x12xi32 -> 24x12xi32")
+_define("stablehlo.count_leading_zeros", "24x12xi32 -> 24x12xi32")
+_define("stablehlo.complex", "24x12xf32, 24x12xf32 -> 24x12xcomplex<f32>")
+_define("stablehlo.real", "24x12xcomplex<f32> -> 24x12xf32")
+_define("stablehlo.imag", "24x12xcomplex<f32> -> 24x12xf32")
 _define(
     "stablehlo.compare",
-    "8x16xf32, 8x16xf32 -> 8x16xi1",
+    "24x12xf32, 24x12xf32 -> 24x12xi1",
     "comparison_direction = #stablehlo<comparison_direction LT>",
 )
-_define("stablehlo.clamp", "f32, 8x16xf32, f32 -> 8x16xf32")
+_define("stablehlo.clamp", "f32, 24x12xf32, f32 -> 24x12xf32")
 _define(
     "stablehlo.reduce_precision",
-    "8x16xf32 -> 8x16xf32",
+    "24x12xf32 -> 24x12xf32",
     "exponent_bits = 5 : i32, mantissa_bits = 10 : i32",
 )
 
@@ -159,24 +167,24 @@ define(
     "stablehlo.convert",
     rule=_convert_rule,
     flops=free,  # always fused with its neighbours
-    samples=[Sample("8x16xf32 -> 8x16xi32"), Sample("8x16xbf16 -> 8x16xf32")],
+    samples=[Sample("24x12xf32 -> 24x12xi32"), Sample("24x12xbf16 -> 24x12xf32")],
 )
 define(
     "stablehlo.bitcast_convert",
     rule=lambda call: _bitcast_rule(call),
     flops=free,
     samples=[
-        Sample("8x16xf32 -> 8x16xi32"),
-        Sample("8x16xi32 -> 8x16x4xi8"),
-        Sample("8x16x2xi16 -> 8x16xi32"),
+        Sample("24x12xf32 -> 24x12xi32"),
+        Sample("24x12xi32 -> 24x12x4xi8"),
+        Sample("24x12x2xi16 -> 24x12xi32"),
     ],
 )
 define(
     "stablehlo.select",
     rule=_select_rule,
     samples=[
-        Sample("8x16xi1, 8x16xf32, 8x16xf32 -> 8x16xf32", low=0, high=2),
-        Sample("i1, 8x16xi32, 8x16xi32 -> 8x16xi32", low=0, high=2),
+        Sample("24x12xi1, 24x12xf32, 24x12xf32 -> 24x12xf32", low=0, high=2),
+        Sample("i1, 24x12xi32, 24x12xi32 -> 24x12xi32", low=0, high=2),
     ],
 )
 

@@ -141,7 +141,7 @@ define(
     samples=[
         *(
             Sample(
-                "8x16x4xf32, f32 -> 8x4xf32",
+                "24x12x4xf32, f32 -> 24x4xf32",
                 "dimensions = array<i64: 1>",
                 _region(name, "f32"),
             )
@@ -149,7 +149,7 @@ define(
         ),
         *(
             Sample(
-                "8x16xi1, i1 -> 16xi1",
+                "24x12xi1, i1 -> 12xi1",
                 "dimensions = array<i64: 0>",
                 _region(name, "i1"),
                 low=0,
@@ -158,12 +158,12 @@ define(
             for name in ("and", "or")
         ),
         Sample(
-            "8x16xi32, i32 -> i32",
+            "24x12xi32, i32 -> i32",
             "dimensions = array<i64: 0, 1>",
             _region("add", "i32"),
         ),
         Sample(
-            "8x16xf32, 8x16xi32, f32, i32 -> 8xf32, 8xi32",
+            "24x12xf32, 24x12xi32, f32, i32 -> 24xf32, 24xi32",
             "dimensions = array<i64: 1>",
             _ARG_MAX,
         ),

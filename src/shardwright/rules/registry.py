@@ -5,7 +5,7 @@ An entry is keyword-only and says all there is to know of an op:
     define(
         "stablehlo.transpose",
         rule=lambda call: ...,          # its factors, see program/rule.py
-        samples=(Sample("8x16x4xf32 -> 4x8x16xf32", "permutation = ..."),),
+        samples=(Sample("24x12x4xf32 -> 4x24x12xf32", "permutation = ..."),),
     )
 
 `localize` emits the op on tiles; the default clones it with the result's shape
@@ -61,7 +61,7 @@ class Local:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sample:
-    """One use of an op: types `8x16xf32, f32 -> 8x16xf32`, attributes, regions.
+    """One use of an op: types `24x12xf32, f32 -> 24x12xf32`, attributes, regions.
 
     All in MLIR's syntax; `low` and `high` bound the random operands.
     """

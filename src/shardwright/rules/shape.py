@@ -6,18 +6,15 @@ import math
 from collections.abc import Sequence
 
 from shardwright.jaxlib_bindings import ir, stablehlo, tensor_type
-from shardwright.program import REDUCERS, PartialRow, Rule
-from shardwright.rules.elementwise import letters
+from shardwright.program import Rule
+from shardwright.rules.elementwise import letters, moving_rows
 from shardwright.rules.registry import Call, Local, Sample, define, free, make_rule
-
-LINEAR = tuple(PartialRow(r, (0,), r) for r in REDUCERS)
-"""Moving elements commutes with every reduction."""
 
 
 def _transpose_rule(call: Call) -> Rule:
     dims = letters(call.operands[0].rank)
     moved = [dims[d] for d in call.op.attr("permutation")]
-    return make_rule(call, [dims], [moved], partial=LINEAR)
+    return make_rule(call, [dims], [moved], partial=moving_rows(call))
 
 
 def _broadcast_rule(call: Call) -> Rule:
@@ -28,7 +25,7 @@ def _broadcast_rule(call: Call) -> Rule:
         dims[target] if old.shape[d] == new.shape[target] else "1"
         for d, target in enumerate(call.op.attr("broadcast_dimensions"))
     ]
-    return make_rule(call, [operand], [dims], partial=LINEAR)
+    return make_rule(call, [operand], [dims], partial=moving_rows(call))
 
 
 # Reshape ----------------------------------------------------------------------
@@ -47,7 +44,7 @@ def _reshape_rule(call: Call) -> Rule:
         [_words(result)],
         sizes=sizes,
         whole=whole,
-        partial=LINEAR,
+        partial=moving_rows(call),
     )
 
 
@@ -61,8 +58,9 @@ def reshape_factors(
     """Factors of the operand's dims and of the result's, their sizes, the whole ones.
 
     Both index spaces are walked together, major to minor. Where the next dims of
-    the two share a divisor, that is a common factor; the rest must stay whole up to
-    the next point where both are aligned again.
+    the two share a divisor, that is a common factor; else both are taken up to the
+    next point where they are aligned again, and only what they share at the minor
+    end of those dims is a common factor.
     """
     sides: tuple[list[list[str]], list[list[str]]] = (
         [[] for _ in old],
@@ -77,7 +75,7 @@ def reshape_factors(
     while left and right:
         common = math.gcd(left[0][1], right[0][1])
         if common == 1:
-            _take_whole(sides, (left, right), sizes, whole)
+            _take_unaligned(sides, (left, right), sizes, whole)
             continue
         name = f"f{len(sizes)}"
         sizes[name] = common
@@ -96,22 +94,49 @@ def reshape_factors(
     return *sides, sizes, whole
 
 
-def _take_whole(
+def _take_unaligned(
     sides: tuple[list[list[str]], list[list[str]]],
     rests: tuple[list[list[int]], list[list[int]]],
     sizes: dict[str, int],
     whole: list[str],
 ) -> None:
-    """Use up both sides, a factor a dim, until they are aligned."""
-    done = [1, 1]
-    while done[0] != done[1] or done == [1, 1]:
-        s = 0 if done[0] <= done[1] else 1
-        d, n = rests[s].pop(0)
+    """Use up both sides until they are aligned; only minor divisors are shared."""
+    groups = _until_aligned(rests)
+    minor: list[tuple[str, int, int]] = []
+    while all(groups):
+        (left, n), (right, m) = groups[0][-1], groups[1][-1]
+        common = math.gcd(n, m)
+        if common == 1:
+            break
         name = f"f{len(sizes)}"
-        sizes[name] = n
-        whole.append(name)
-        sides[s][d].append(name)
-        done[s] *= n
+        sizes[name] = common
+        minor.append((name, left, right))
+        for group in groups:
+            group[-1][1] //= common
+            if group[-1][1] == 1:
+                group.pop()
+    for side, group in zip(sides, groups, strict=True):
+        for d, n in group:
+            name = f"f{len(sizes)}"
+            sizes[name] = n
+            whole.append(name)
+            side[d].append(name)
+    for name, left, right in reversed(minor):
+        sides[0][left].append(name)
+        sides[1][right].append(name)
+
+
+def _until_aligned(
+    rests: tuple[list[list[int]], list[list[int]]],
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Take dims off both sides until as many elements are taken from either."""
+    groups: tuple[list[list[int]], list[list[int]]] = ([], [])
+    done = [1, 1]
+    while done[0] != done[1] or not groups[0]:
+        s = 0 if done[0] <= done[1] else 1
+        groups[s].append(rests[s].pop(0))
+        done[s] *= groups[s][-1][1]
+    return groups
 
 
 # Parts of dims ----------------------------------------------------------------
@@ -140,7 +165,7 @@ def _partly_whole(
 
 def _slice_rule(call: Call) -> Rule:
     changed = [d for d in range(call.results[0].rank) if not _is_full(call, d)]
-    return _partly_whole(call, changed, partial=LINEAR)
+    return _partly_whole(call, changed, partial=moving_rows(call))
 
 
 def _is_full(call: Call, d: int) -> bool:
@@ -166,26 +191,26 @@ def _pad_rule(call: Call) -> Rule:
     changed = [
         d for d in range(call.results[0].rank) if any(op.attr(e)[d] for e in edges)
     ]
-    rows = [PartialRow(r, (0, 1), r) for r in REDUCERS]
+    rows = moving_rows(call, (0, 1))
     return _partly_whole(call, changed, partial=rows)
 
 
 def _concatenate_rule(call: Call) -> Rule:
     every = tuple(range(len(call.operands)))
-    rows = [PartialRow(r, every, r) for r in REDUCERS]
+    rows = moving_rows(call, every)
     return _partly_whole(call, [call.op.attr("dimension")], len(every), partial=rows)
 
 
 def _reverse_rule(call: Call) -> Rule:
     dims = letters(call.results[0].rank)
     whole = [dims[d] for d in call.op.attr("dimensions")]
-    return make_rule(call, [dims], [dims], whole=whole, partial=LINEAR)
+    return make_rule(call, [dims], [dims], whole=whole, partial=moving_rows(call))
 
 
 def _dynamic_slice_rule(call: Call) -> Rule:
     old, new = call.operands[0], call.results[0]
     changed = [d for d in range(new.rank) if old.shape[d] != new.shape[d]]
-    return _partly_whole(call, changed, partial=LINEAR)
+    return _partly_whole(call, changed, partial=moving_rows(call))
 
 
 def _dynamic_slice_local(local: Local) -> list[ir.Value]:
@@ -225,7 +250,7 @@ def _dynamic_update_slice_rule(call: Call) -> Rule:
         for f, n, m in zip(dims, operand.shape, update.shape, strict=True)
     ]
     changed = [f for f, p in zip(dims, part, strict=True) if f != p]
-    rows = [PartialRow(r, (0, 1), r) for r in REDUCERS]
+    rows = moving_rows(call, (0, 1))
     return make_rule(
         call,
         [dims, part, *([] for _ in starts)],
@@ -244,16 +269,16 @@ def _dynamic_update_slice_local(local: Local) -> list[ir.Value]:
 define(
     "stablehlo.transpose",
     rule=_transpose_rule,
-    samples=[Sample("8x16x4xf32 -> 4x8x16xf32", "permutation = array<i64: 2, 0, 1>")],
+    samples=[Sample("24x12x4xf32 -> 4x24x12xf32", "permutation = array<i64: 2, 0, 1>")],
 )
 define(
     "stablehlo.broadcast_in_dim",
     rule=_broadcast_rule,
     flops=free,
     samples=[
-        Sample("16xf32 -> 8x16xf32", "broadcast_dimensions = array<i64: 1>"),
-        Sample("8x1xf32 -> 8x16x4xf32", "broadcast_dimensions = array<i64: 0, 1>"),
-        Sample("f32 -> 8x16xf32", "broadcast_dimensions = array<i64>"),
+        Sample("12xf32 -> 24x12xf32", "broadcast_dimensions = array<i64: 1>"),
+        Sample("24x1xf32 -> 24x12x4xf32", "broadcast_dimensions = array<i64: 0, 1>"),
+        Sample("f32 -> 24x12xf32", "broadcast_dimensions = array<i64>"),
     ],
 )
 define(
@@ -274,8 +299,8 @@ define(
     localize=_slice_local,
     samples=[
         Sample(
-            "8x16xf32 -> 8x5xf32",
-            "start_indices = array<i64: 0, 2>, limit_indices = array<i64: 8, 12>, "
+            "24x12xf32 -> 24x5xf32",
+            "start_indices = array<i64: 0, 2>, limit_indices = array<i64: 24, 12>, "
             "strides = array<i64: 1, 2>",
         )
     ],
@@ -285,7 +310,7 @@ define(
     rule=_pad_rule,
     samples=[
         Sample(
-            "8x16xf32, f32 -> 8x20xf32",
+            "24x12xf32, f32 -> 24x16xf32",
             "edge_padding_low = array<i64: 0, 1>, "
             "edge_padding_high = array<i64: 0, 3>, "
             "interior_padding = array<i64: 0, 0>",
@@ -295,12 +320,14 @@ define(
 define(
     "stablehlo.concatenate",
     rule=_concatenate_rule,
-    samples=[Sample("8x4xf32, 8x6xf32, 8x6xf32 -> 8x16xf32", "dimension = 1 : i64")],
+    samples=[
+        Sample("24x4xf32, 24x6xf32, 24x2xf32 -> 24x12xf32", "dimension = 1 : i64")
+    ],
 )
 define(
     "stablehlo.reverse",
     rule=_reverse_rule,
-    samples=[Sample("8x16x4xf32 -> 8x16x4xf32", "dimensions = array<i64: 1>")],
+    samples=[Sample("24x12x4xf32 -> 24x12x4xf32", "dimensions = array<i64: 1>")],
 )
 define(
     "stablehlo.dynamic_slice",
@@ -308,8 +335,8 @@ define(
     localize=_dynamic_slice_local,
     samples=[
         Sample(
-            "8x16xi32, i32, i32 -> 8x5xi32",
-            "slice_sizes = array<i64: 8, 5>",
+            "24x12xi32, i32, i32 -> 24x5xi32",
+            "slice_sizes = array<i64: 24, 5>",
             low=-9,
             high=30,
         )
@@ -319,5 +346,5 @@ define(
     "stablehlo.dynamic_update_slice",
     rule=_dynamic_update_slice_rule,
     localize=_dynamic_update_slice_local,
-    samples=[Sample("8x16xi32, 8x5xi32, i32, i32 -> 8x16xi32", low=-9, high=30)],
+    samples=[Sample("24x12xi32, 24x5xi32, i32, i32 -> 24x12xi32", low=-9, high=30)],
 )
