@@ -15,11 +15,14 @@ Factor = tuple[int, tuple[tuple[int, int, int], ...], bool]
 """Size, where it stands (tensor, dim, elements more minor in the dim), reduced."""
 
 SLIDES = "Shardy cuts it and leaves the neighbours' elements to XLA; we keep it whole"
+SLIDES_SINCE_12 = "jax 0.12's Shardy slides what is left between the dims"
 UNKNOWN_REDUCER = "Shardy calls it a reduction, whose pieces no all-reduce can join"
-SHARED = "Shardy gives tensors that do not meet one factor where sizes agree"
 
 DIFFERENCES = {
+    ("stablehlo.dynamic_update_slice", 0): SLIDES,
     ("stablehlo.pad", 0): SLIDES,
+    ("stablehlo.reshape", 2): SLIDES_SINCE_12,
+    ("stablehlo.reshape", 3): SLIDES_SINCE_12,
     ("stablehlo.reverse", 0): SLIDES,
     ("stablehlo.slice", 0): SLIDES,
     ("stablehlo.reduce", 7): UNKNOWN_REDUCER,
@@ -38,7 +41,7 @@ SAMPLES = [
 ]
 
 _TENSOR = re.compile(r"\[([^\]]*)\]")
-_SIZES = re.compile(r"\{([^{}=]+=[^{}]*)\}")
+_FACTOR = re.compile(r"[a-z](?:_\d+)?")
 
 
 def shardy_text(entry: Entry, index: int) -> str | None:
@@ -63,9 +66,7 @@ def shardy_factors(text: str) -> set[Factor]:
         for name, n in (item.split("=") for item in tail.split("}")[0].split(", "))
     }
     dims = [
-        [re.findall(r"[a-z](?:_\d+)?", dim) for dim in found.split(", ")]
-        if found
-        else []
+        [_FACTOR.findall(dim) for dim in found.split(", ")] if found else []
         for found in _TENSOR.findall(head)
     ]
     whole = set_of(text, "need_replication")
@@ -103,13 +104,15 @@ def factors_of(
 @pytest.mark.parametrize(("entry", "index"), SAMPLES)
 def test_factors_are_shardys_or_differ_for_a_reason(entry: Entry, index: int):
     text = shardy_text(entry, index)
-    if entry.name in WITHOUT_SHARDY_RULE:
+    if entry.name in WITHOUT_SHARDY_RULE or entry.name.startswith("chlo."):
         assert text is None
         return
     assert text is not None, "Shardy has no rule; list the op"
     ours, theirs = our_factors(probe(entry, index).rule), shardy_factors(text)
     reason = DIFFERENCES.get((entry.name, index))
-    if reason is None:
+    if reason is SLIDES_SINCE_12:
+        assert ours == theirs or "permutation=" in text
+    elif reason is None:
         assert ours == theirs, text
     else:
         assert ours < theirs, f"no longer so: {reason}"
