@@ -23,6 +23,7 @@ from shardwright.program.schedule import (
 from shardwright.program.types import tile_bytes
 from shardwright.redistribution.bound import lower_bound
 from shardwright.redistribution.grouping import moves_data
+from shardwright.redistribution.ordered import cheapest_ordered, ordered_problem
 from shardwright.redistribution.project import Problem, project
 from shardwright.redistribution.routes import Request, routes
 from shardwright.redistribution.sequences import (
@@ -31,7 +32,10 @@ from shardwright.redistribution.sequences import (
     Prices,
     cheapest_path,
 )
-from shardwright.topology import Topology, step_bytes, step_seconds
+from shardwright.topology import Switched, Topology, step_bytes
+
+MAX_DETOUR_ATOMS = 3
+"""Most moving axes among which detours over faster links are looked for."""
 
 
 def plan_schedule(
@@ -88,6 +92,19 @@ def _ranked(request: Request) -> list[Alternative]:
     for family, steps in _candidates(request):
         if steps not in found:
             found[steps] = _priced(request, family, steps)
+    if found and _has_levels(request):
+        ordered = ordered_problem(
+            request.shape,
+            request.source,
+            request.target,
+            split_primes=False,
+            max_atoms=MAX_DETOUR_ATOMS,
+        )
+        below = min(candidate.seconds for candidate in found.values())
+        if ordered is not None and below > 0.0:
+            steps = cheapest_ordered(ordered, request.prices, below)
+            if steps is not None:
+                found[steps] = _priced(request, "sequence", steps)
     if not found:
         raise PlanError(
             f"no schedule takes a tensor of shape {request.shape} from "
@@ -163,6 +180,13 @@ def _leg(request: Request, source: Layout, target: Layout) -> tuple[Step, ...]:
     return _ranked(leg)[0].steps
 
 
+def _has_levels(request: Request) -> bool:
+    """Whether some links are slower than others, so that a detour may be faster."""
+    topology, count = request.prices.topology, request.source.mesh.num_devices
+    network = topology.network
+    return not isinstance(network, Switched) or count > network.island
+
+
 def _permutes_and_more(problem: Problem) -> bool:
     """Whether an exchange can save bytes: some digits swap, and some move."""
     swaps = any(d.source >= 0 <= d.target for d in problem.digits)
@@ -192,11 +216,11 @@ def _family(steps: tuple[Step, ...]) -> str:
 def _priced(request: Request, family: str, steps: tuple[Step, ...]) -> Alternative:
     prices = request.prices
     tile = request.source.view_tile_shape(request.shape)
-    received, seconds = 0, 0.0
+    received = 0
+    seconds = prices.path(steps, tile).seconds
     peak = tile_bytes(tile, prices.dtype)
     for step in steps:
         received += step_bytes(step, tile, prices.dtype)
-        seconds += step_seconds(prices.topology, prices.mesh, step, tile, prices.dtype)
         tile = step_result_shape(step, tile)
         peak = max(
             peak, tile_bytes(tile, prices.dtype) + _round_bytes(step, prices.dtype)

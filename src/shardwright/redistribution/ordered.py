@@ -51,9 +51,18 @@ class Ordered:
 
 
 def ordered_problem(
-    shape: Sequence[int], source: Layout, target: Layout
+    shape: Sequence[int],
+    source: Layout,
+    target: Layout,
+    *,
+    split_primes: bool = True,
+    max_atoms: int = MAX_ATOMS,
 ) -> Ordered | None:
-    """The problem on prime atoms, or None where it cannot be put so."""
+    """The problem on prime atoms, or None where it cannot be put so.
+
+    Without `split_primes` axes are split where the layouts split them alone, which
+    leaves fewer states.
+    """
     strided = source.view is not None or target.view is not None
     if strided or source.partial != target.partial:
         return None
@@ -65,6 +74,8 @@ def ordered_problem(
 
     def split(axes: Sequence[SubAxis]) -> list[SubAxis]:
         atoms = (atom for axis in axes for atom in split_axis(axis, cuts[axis.name]))
+        if not split_primes:
+            return list(atoms)
         return [prime for atom in atoms for prime in _primes(atom)]
 
     olds, news, sizes = [], [], list(shape)
@@ -77,7 +88,7 @@ def ordered_problem(
     atoms = tuple(
         dict.fromkeys(a for dims in (olds, news) for axes in dims for a in axes)
     )
-    if len(atoms) > MAX_ATOMS:
+    if len(atoms) > max_atoms:
         return None
     number = {atom: i for i, atom in enumerate(atoms)}
     before, after = (
@@ -95,8 +106,10 @@ def _primes(axis: SubAxis) -> Iterator[SubAxis]:
         pre, rest = pre * factor, rest // factor
 
 
-def cheapest_ordered(problem: Ordered, prices: Prices) -> tuple[Step, ...] | None:
-    """Steps of the cheapest path."""
+def cheapest_ordered(
+    problem: Ordered, prices: Prices, below: float = math.inf
+) -> tuple[Step, ...] | None:
+    """Steps of the cheapest path, None where none takes fewer than `below` seconds."""
     source, target = (
         math.prod(problem.tile(d)) for d in (problem.source, problem.target)
     )
@@ -107,18 +120,19 @@ def cheapest_ordered(problem: Ordered, prices: Prices) -> tuple[Step, ...] | Non
     ]
     done: set[Dims] = set()
     while queue:
-        cost, _, steps, dims = heapq.heappop(queue)
+        _, _, steps, dims = heapq.heappop(queue)
         if dims == problem.target:
             return steps
         if dims in done:
             continue
         done.add(dims)
-        tile = problem.tile(dims)
         for step, after in _moves(problem, dims):
             if after in done or math.prod(problem.tile(after)) > limit:
                 continue
-            total = cost + prices.step(step, tile)
-            heapq.heappush(queue, (total, next(order), (*steps, step), after))
+            longer = (*steps, step)
+            total = prices.path(longer, problem.tile(problem.source))
+            if total.seconds < below:
+                heapq.heappush(queue, (total, next(order), longer, after))
     return None
 
 

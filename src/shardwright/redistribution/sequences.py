@@ -38,7 +38,7 @@ from shardwright.redistribution.moves import (
     start,
 )
 from shardwright.redistribution.project import Problem, tile_elements
-from shardwright.topology import Topology, step_bytes, step_seconds
+from shardwright.topology import Topology, schedule_seconds, step_bytes
 
 MoveSet = tuple[Callable[[Problem, State], Iterator[Move]], ...]
 
@@ -55,13 +55,6 @@ class Cost:
     bytes_received: int = 0
     collectives: int = 0
 
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            self.seconds + other.seconds,
-            self.bytes_received + other.bytes_received,
-            self.collectives + other.collectives,
-        )
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Prices:
@@ -71,19 +64,15 @@ class Prices:
     mesh: Mesh
     dtype: str
 
-    def step(self, step: Step, tile: tuple[int, ...]) -> Cost:
-        return Cost(
-            step_seconds(self.topology, self.mesh, step, tile, self.dtype),
-            step_bytes(step, tile, self.dtype),
-            count_collectives(step),
-        )
-
-    def steps(self, steps: tuple[Step, ...], tile: tuple[int, ...]) -> Cost:
-        total = Cost()
+    def path(self, steps: tuple[Step, ...], tile: tuple[int, ...]) -> Cost:
+        """Price of steps in a row that begin on a tile of this shape."""
+        seconds = schedule_seconds(self.topology, self.mesh, steps, tile, self.dtype)
+        received, collectives = 0, 0
         for step in steps:
-            total += self.step(step, tile)
+            received += step_bytes(step, tile, self.dtype)
+            collectives += count_collectives(step)
             tile = step_result_shape(step, tile)
-        return total
+        return Cost(seconds, received, collectives)
 
 
 def cheapest_path(
@@ -95,7 +84,8 @@ def cheapest_path(
     goal = tuple(d.target for d in problem.digits)
     order = count()
     steps, state = start(problem)
-    cost = prices.steps(steps, tile_shape(sizes, source_groups(problem)))
+    begin = tile_shape(sizes, source_groups(problem))
+    cost = prices.path(steps, begin)
     queue: list[tuple[Cost, int, bool, tuple[Step, ...], State]] = [
         (cost, next(order), False, steps, state)
     ]
@@ -107,17 +97,16 @@ def cheapest_path(
         if state in done:
             continue
         done.add(state)
-        tile = tile_shape(sizes, state.groups)
         if state.cut == goal and not state.owed:
             last = shuffle(sizes, state.groups, target_groups(problem))
-            total = cost + prices.steps(last, tile)
+            total = prices.path(steps + last, begin)
             heapq.heappush(queue, (total, next(order), True, steps + last, state))
             continue
         for move in moves:
             for new_steps, after in move(problem, state):
                 if after in done or _elements(sizes, after) > limit:
                     continue
-                total = cost + prices.steps(new_steps, tile)
+                total = prices.path(steps + new_steps, begin)
                 entry = (total, next(order), False, steps + new_steps, after)
                 heapq.heappush(queue, entry)
     return None

@@ -1,6 +1,11 @@
 """What machines can do, and what a step or an op costs on them."""
 
-from shardwright.topology.cost import op_seconds, step_bytes, step_seconds
+from shardwright.topology.cost import (
+    op_seconds,
+    schedule_seconds,
+    step_bytes,
+    step_seconds,
+)
 from shardwright.topology.machine import Network, Switched, Topology, Torus
 from shardwright.topology.presets import check_fits, for_platform, preset, presets
 
@@ -14,6 +19,7 @@ __all__ = [
     "op_seconds",
     "preset",
     "presets",
+    "schedule_seconds",
     "step_bytes",
     "step_seconds",
 ]

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 
 from shardwright.program import (
@@ -68,25 +69,49 @@ def step_seconds(
     tile_shape: tuple[int, ...],
     dtype: str,
 ) -> float:
-    """Modelled seconds of a step; latency, links and local copies."""
+    """Modelled seconds that a collective takes on the network; local steps take none.
+
+    An exchange includes the copies of its pieces into the new tile. What a whole
+    schedule takes, local copies included, is `schedule_seconds`.
+    """
     tile = float(tile_bytes(tile_shape, dtype))
     match step:
-        case Slice():
-            return 2 * tile / ways(step.axes) / topology.memory_bandwidth
-        case Shuffle():
-            return 2 * tile / topology.memory_bandwidth if _is_copy(step) else 0.0
-        case Unreduce():
-            return 2 * tile / topology.memory_bandwidth
+        case Slice() | Shuffle() | Unreduce():
+            return 0.0
         case Permute():
             return _permute_seconds(topology, mesh, step, tile)
         case Exchange():
             return _exchange_seconds(topology, mesh, step, dtype)
         case _:
-            seconds = _group_seconds(topology, mesh, step, tile)
-            if isinstance(step, AllToAll):
-                copies = _packing_copies(step, tile_shape)
-                seconds += copies * 2 * tile / topology.memory_bandwidth
-            return seconds
+            return _group_seconds(topology, mesh, step, tile)
+
+
+def schedule_seconds(
+    topology: Topology,
+    mesh: Mesh,
+    steps: Iterable[Step],
+    tile_shape: tuple[int, ...],
+    dtype: str,
+) -> float:
+    """Modelled seconds of steps in a row: collectives, and copies between them.
+
+    All local work between two collectives is one fusion: it copies the tile once, or
+    not at all where it is a reshape.
+    """
+    total, copies, tile = 0.0, False, tile_shape
+    for step in steps:
+        before, tile = tile, step_result_shape(step, tile)
+        match step:
+            case Slice() | Unreduce():
+                copies = True
+            case Shuffle():
+                copies = copies or _is_copy(step)
+            case _:
+                if copies or _packs(step, before):
+                    total += _copy_seconds(topology, before, dtype)
+                total += step_seconds(topology, mesh, step, before, dtype)
+                copies = _joins(step, tile)
+    return total + (_copy_seconds(topology, tile, dtype) if copies else 0.0)
 
 
 def op_seconds(
@@ -103,15 +128,18 @@ def _is_copy(step: Shuffle) -> bool:
     return len(moved) > 1 and order != sorted(order)
 
 
-def _packing_copies(step: AllToAll, tile_shape: tuple[int, ...]) -> int:
-    """Local copies around an all-to-all, which sends and receives contiguous chunks.
+def _copy_seconds(topology: Topology, tile: tuple[int, ...], dtype: str) -> float:
+    return 2 * tile_bytes(tile, dtype) / topology.memory_bandwidth
 
-    Chunks of the leading dim are contiguous; those of others are packed before, or
-    joined after.
-    """
-    before = math.prod(tile_shape[: step.split_dim])
-    after = math.prod(step_result_shape(step, tile_shape)[: step.concat_dim])
-    return int(before > 1) + int(after > 1)
+
+def _packs(step: Step, before: tuple[int, ...]) -> bool:
+    """Whether chunks to send are not contiguous: those of the leading dim are."""
+    return isinstance(step, AllToAll) and math.prod(before[: step.split_dim]) > 1
+
+
+def _joins(step: Step, after: tuple[int, ...]) -> bool:
+    """Whether received chunks do not lie one after the other in the new tile."""
+    return isinstance(step, AllToAll) and math.prod(after[: step.concat_dim]) > 1
 
 
 def _exchange_load(step: Exchange) -> dict[int, int]:
