@@ -243,12 +243,15 @@ def attribute_items(op: ir.Operation) -> Iterator[tuple[str, ir.Attribute]]:
     attributes = op.attributes
     for item in attributes:
         name = item if isinstance(item, str) else item.name
-        yield name, attributes[name]
+        try:
+            yield name, attributes[name]
+        except TypeError:  # dense complex elements have no class in the bindings
+            yield name, ir.StringAttr.get("dense elements", op.context)
 
 
 def integer_elements(values: Any, bits: int = 64) -> ir.DenseElementsAttr:
     """A dense integer attribute from nested integers, e.g. replica groups."""
-    array = np.asarray(values, dtype=f"int{bits}")
+    array = np.ascontiguousarray(values, dtype=f"int{bits}")
     return ir.DenseElementsAttr.get(array)  # type: ignore[call-overload]
 
 

@@ -26,9 +26,26 @@ def restore_constants(module: ir.Module) -> None:
             if op.name != "sdy.constant":
                 continue
             with ir.InsertionPoint(op), op.location:
-                made = stablehlo.constant(op.attributes["value"])
+                made = _constant_like(op)
             op.results[0].replace_all_uses_with(made)
             op.erase()
+
+
+def _constant_like(op: ir.Operation) -> ir.Value:
+    """The `stablehlo.constant` of an `sdy.constant`."""
+    try:
+        return stablehlo.constant(op.attributes["value"])
+    except TypeError:  # dense complex elements have no class in the bindings: by text
+        type_ = op.results[0].type
+        _, _, value = op.get_asm(enable_debug_info=False).partition("dense<")
+        value = f"dense<{value.rpartition(' : ')[0]}"
+        module = parse_module(
+            f"func.func @main() -> {type_} {{\n"
+            f"  %0 = stablehlo.constant {value} : {type_}\n  return %0 : {type_}\n}}",
+            op.context,
+        )
+        (source, _) = operations(find_main(module).regions[0].blocks[0])
+        return source.clone().results[0]
 
 
 def captured_values(op: ir.Operation) -> list[ir.Value]:

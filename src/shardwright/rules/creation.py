@@ -32,8 +32,9 @@ def _iota_local(local: Local) -> list[ir.Value]:
 def _constant_local(local: Local) -> list[ir.Value]:
     """A splat takes any shape; of other constants the tile is cut out."""
     emitter, (shape,) = local.emitter, local.result_shapes
-    value = local.source.attributes["value"]
-    if value.is_splat:
+    value = local.call.op.attr("value")
+    if isinstance(value, tuple) and value[:1] == ("splat",):
+        value = local.source.attributes["value"]
         type_ = emitter.type(shape, local.call.results[0].dtype)
         return [
             stablehlo.constant(

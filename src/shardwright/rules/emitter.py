@@ -57,6 +57,10 @@ class Emitter:
 
     def splat(self, text: str, shape: Sequence[int], dtype: str) -> Value:
         """A constant of one value, written as MLIR writes it: "0.0", "true", "-1"."""
+        if dtype.startswith("complex"):  # no attribute class for them in the bindings
+            real, imaginary = text.strip("()").split(", ")
+            parts = (self.splat(t, shape, dtype[8:-1]) for t in (real, imaginary))
+            return stablehlo.complex(*parts)
         type_ = self.type(shape, dtype)
         attr = ir.Attribute.parse(f"dense<{text}> : {type_}", self.context)
         return stablehlo.constant(attr)

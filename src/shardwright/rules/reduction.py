@@ -66,7 +66,7 @@ def _is_constant(value: ir.Value, constant: ir.Value) -> bool:
     return (
         not isinstance(owner, ir.Block)
         and owner.operation.name == "stablehlo.constant"
-        and owner.attributes["value"] == constant.owner.attributes["value"]
+        and str(owner.operation) == str(constant.owner.operation)
     )
 
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 import jax
-from jax.sharding import NamedSharding
+from jax.sharding import AbstractMesh, NamedSharding
 
 from shardwright.capture import from_named_sharding, to_partition_spec
 from shardwright.errors import LayoutError
@@ -79,12 +79,11 @@ def _schedule(
 
 
 def _same_mesh(one: Any, other: Any) -> bool:
-    devices = [getattr(mesh, "devices", None) for mesh in (one, other)]
     if one.axis_names != other.axis_names or dict(one.shape) != dict(other.shape):
         return False
-    if any(d is None for d in devices):
+    if isinstance(one, AbstractMesh) or isinstance(other, AbstractMesh):
         return True
-    return devices[0].tolist() == devices[1].tolist()  # type: ignore[union-attr]
+    return bool((one.devices == other.devices).all())
 
 
 @lru_cache(maxsize=4096)
