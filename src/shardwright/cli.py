@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ TARGET = click.argument("target", metavar="FILE")
 
 def main() -> None:
     """Entry point; a fault of the input is one line on stderr and status 2."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's notes to itself
     try:
         cli(standalone_mode=False)
     except click.exceptions.Exit as stop:
@@ -82,8 +84,16 @@ def _plan(
 ) -> Any:
     from shardwright.placement import place
 
-    program = _program(target, devices, keep_op_shardings)
-    return place(program, _topology(topology, program), placement)
+    with _progress(f"planning {target}"):
+        program = _program(target, devices, keep_op_shardings)
+        return place(program, _topology(topology, program), placement)
+
+
+def _progress(text: str) -> Any:
+    """A spinner on a terminal's standard error, nothing elsewhere."""
+    from rich.console import Console
+
+    return Console(stderr=True).status(text)
 
 
 def _program(target: str, devices: int | None, keep_op_shardings: bool) -> Any:
@@ -201,7 +211,8 @@ def verify(
 
     plan = _plan(target, devices, topology, placement, keep_op_shardings)
     _use_virtual_devices(plan.program.mesh.num_devices)
-    outcome = verify_plan(plan)
+    with _progress(f"running {target} on {plan.program.mesh.num_devices} devices"):
+        outcome = verify_plan(plan)
     _write(
         json.dumps(dataclasses.asdict(outcome)) if as_json else str(outcome),
         None,
@@ -224,7 +235,8 @@ def compare(
 
     program = _program(target, devices, keep_op_shardings=False)
     _use_virtual_devices(program.mesh.num_devices)
-    rows = compare_program(program, _topology(topology, program), jax.devices())
+    with _progress(f"compiling {target} with every partitioner"):
+        rows = compare_program(program, _topology(topology, program), jax.devices())
     if as_json:
         _write(json.dumps(rows_to_dict(rows), indent=2), None)
         return
@@ -309,6 +321,18 @@ def _write(text: str, output: str | None) -> None:
 
 
 def _write_table(rows: list[tuple[str, ...]]) -> None:
+    """Aligned columns; ruled and wrapped on a terminal."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table()
+        for title in rows[0]:
+            table.add_column(title, overflow="fold")
+        for row in rows[1:]:
+            table.add_row(*row)
+        Console().print(table)
+        return
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]

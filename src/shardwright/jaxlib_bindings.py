@@ -6,6 +6,7 @@ Each use has a note of what it is and why nothing public serves. Tested on jax
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -48,9 +49,19 @@ def parse_module(text: str | bytes, context: ir.Context | None = None) -> ir.Mod
         try:
             return ir.Module.parse(text)
         except (ir.MLIRError, ValueError) as error:
+            where = _line_of(text, str(error))
             raise InputError(
-                f"not a valid MLIR module: {_first_lines(error)}"
+                f"not a valid MLIR module: {_first_lines(error)}{where}"
             ) from None
+
+
+def _line_of(text: str | bytes, message: str) -> str:
+    """The line that a parser's message points at, to print below it."""
+    found = re.search(r'"-":(\d+):\d+', message)
+    lines = text.splitlines() if isinstance(text, str) else []
+    if found is None or int(found[1]) > len(lines):
+        return ""
+    return f"\n    {lines[int(found[1]) - 1].strip()}"
 
 
 def module_bytes(module: ir.Module) -> bytes:

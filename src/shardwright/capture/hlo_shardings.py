@@ -190,7 +190,17 @@ def _tiling(
             f"{what}: sharding {text} has {len(dims) - len(kinds)} dims, "
             f"the value {rank}"
         )
-    devices = np.array(sharding.tile_assignment_devices(), int).reshape(dims)
+    listed = np.array(sharding.tile_assignment_devices(), int)
+    if listed.size != math.prod(dims) or np.unique(listed).size != listed.size:
+        raise LayoutError(
+            f"{what}: sharding {text} does not list each of its {math.prod(dims)} "
+            "devices once"
+        )
+    if listed.max(initial=0) >= listed.size:
+        raise LayoutError(
+            f"{what}: sharding {text} names device {listed.max()} of {listed.size}"
+        )
+    devices = listed.reshape(dims)
     return _Tiling(text, what, devices, rank, kinds, is_open)
 
 

@@ -111,11 +111,11 @@ def example_function(target: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     try:
         module = importlib.import_module(module_name)
         made = getattr(module, name)()
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"{target}: {error}") from None
+    except Exception as error:
+        raise InputError(f"{type(error).__name__}: {error}") from error
     if not isinstance(made, tuple) or not made or not callable(made[0]):
         raise InputError(
-            f"{target} must be a function without arguments that returns a tuple "
+            f"{name} must be a function without arguments that returns a tuple "
             "(function, *arguments); the arguments may be jax.ShapeDtypeStructs"
         )
     return made[0], made[1:]

@@ -22,6 +22,9 @@ from shardwright.program import (
     Unreduce,
 )
 
+MAX_DECISIONS = 8
+"""Most choices that the text explains, the costliest ones."""
+
 
 def explain(plan: Plan) -> str:
     """The whole plan as text: totals, layouts, ops, moves, reasons, warnings."""
@@ -227,7 +230,8 @@ def _moves(plan: Plan) -> str:
 
 def _decisions(plan: Plan) -> str:
     lines = ["why"]
-    for decision in plan.decisions:
+    shown = sorted(plan.decisions, key=_weight, reverse=True)[:MAX_DECISIONS]
+    for decision in sorted(shown, key=lambda d: d.op):
         op = plan.program.ops[decision.op]
         lines.append(f"  {op.name.split('.')[-1]} ({op.location})")
         for option in decision.options:
@@ -238,7 +242,15 @@ def _decisions(plan: Plan) -> str:
                 f"(compute {seconds_str(option.compute_seconds)})"
             )
             lines.append(f"       {option.detail}")
+    more = len(plan.decisions) - len(shown)
+    if more:
+        lines.append(f"  and {more} lighter choices, which the JSON form lists")
     return "\n".join(lines)
+
+
+def _weight(decision: Decision) -> float:
+    """Seconds that the choice takes, its moves included."""
+    return max(option.seconds for option in decision.options if option.chosen)
 
 
 def value_name(plan: Plan, value: int) -> str:

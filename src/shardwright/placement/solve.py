@@ -18,7 +18,7 @@ from shardwright.placement.reasons import (
 )
 from shardwright.placement.state import State
 from shardwright.program import Layout, Program, Strategy
-from shardwright.topology import Topology
+from shardwright.topology import Topology, check_fits
 
 PLACEMENTS = ("optimal", "shardy", "replicate")
 
@@ -36,6 +36,7 @@ def place(program: Program, topology: Topology, placement: str = "optimal") -> P
             f"placement {placement!r} is unknown; use one of {', '.join(PLACEMENTS)}"
         )
     started = time.perf_counter()
+    check_fits(topology, program.mesh.num_devices)
     problem = Problem(program, topology)
     check_given(problem)
     layouts = propagate(program)

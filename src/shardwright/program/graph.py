@@ -21,8 +21,9 @@ class Location:
     line: int = 0
 
     def __str__(self) -> str:
+        name = self.name.partition("[")[0]  # old dumps print all parameters there
         place = f"{self.file}:{self.line}" if self.file else ""
-        return " at ".join(filter(None, (self.name, place))) or "unknown location"
+        return " at ".join(filter(None, (name, place))) or "unknown location"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
