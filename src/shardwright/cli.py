@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,6 @@ TARGET = click.argument("target", metavar="FILE")
 
 def main() -> None:
     """Entry point; a fault of the input is one line on stderr and status 2."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's notes to itself
     try:
         cli(standalone_mode=False)
     except click.exceptions.Exit as stop:

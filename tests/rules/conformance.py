@@ -21,9 +21,17 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from shardwright.capture import program_from_module
 from shardwright.jaxlib_bindings import func, ir, module_bytes, parse_module
-from shardwright.placement.problem import call_of
 from shardwright.program import Layout, Mesh, Rule, Strategy, SubAxis, TensorType, ways
-from shardwright.rules import Call, Emitter, Entry, Local, Sample, localize, rule_of
+from shardwright.rules import (
+    Call,
+    Emitter,
+    Entry,
+    Local,
+    Sample,
+    call_of,
+    localize,
+    rule_of,
+)
 from shardwright.runtime.call import sharded_call
 from shardwright.runtime.dtypes import jax_dtype
 

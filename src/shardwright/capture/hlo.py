@@ -130,7 +130,7 @@ def _write(
         result.replace_all_uses_with(made.result)
         site.op.erase()
         return
-    with site.op.location:
+    with ir.InsertionPoint(site.op), site.op.location:
         made = sdy.ShardingConstraintOp(result, attr)
     made.operation.move_after(site.op)
     result.replace_all_uses_except(made.result, made.operation)

@@ -22,6 +22,7 @@ from shardwright.mlir import (
 )
 from shardwright.placement import Plan, place
 from shardwright.program import Constraint, Program
+from shardwright.rules import call_of, flops_of
 from shardwright.topology import Topology
 
 
@@ -31,7 +32,13 @@ class Row:
 
     name: str
     traffic: Traffic
+    total_flops: float = 0.0
     seconds: float | None = None
+
+    @property
+    def flops_share(self) -> float:
+        """The part of the program's matmul arithmetic that each device does."""
+        return self.traffic.dot_flops / self.total_flops if self.total_flops else 0.0
 
 
 PLACEMENT_NAMES = {
@@ -50,12 +57,17 @@ def compare(
     that fails gives no row of figures but its error as its name.
     """
     rows: list[Row] = []
+    total = sum(
+        flops_of(call_of(program, op))
+        for op in program.ops
+        if op.name in ("stablehlo.dot", "stablehlo.dot_general")
+    )
     for placement, name in PLACEMENT_NAMES.items():
         plan = place(program, topology, placement)
-        rows.append(Row(name, traffic_of(plan), plan.seconds))
+        rows.append(Row(name, traffic_of(plan), total, plan.seconds))
     count = program.mesh.num_devices
     if devices is not None and len(devices) >= count:
-        rows[2:2] = list(_peers(program, devices[:count]))
+        rows[2:2] = list(_peers(program, devices[:count], total))
     return rows
 
 
@@ -66,13 +78,20 @@ def traffic_of(plan: Plan) -> Traffic:
 
 def table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """Header and rows of text: name, bytes, collectives, local matmuls, time."""
-    header = ("partitioned by", "received a device", "collectives", "local matmul")
+    header = (
+        "partitioned by",
+        "received a device",
+        "collectives",
+        "local matmul",
+        "flops share",
+    )
     body = [
         (
             row.name,
             bytes_str(row.traffic.bytes_received),
             ", ".join(f"{n} {k}" for k, n in row.traffic.collectives) or "none",
             "; ".join(dict.fromkeys(row.traffic.dots)) or "-",
+            f"{row.flops_share:.3g}" if row.traffic.dots else "-",
         )
         for row in rows
     ]
@@ -87,13 +106,14 @@ def to_dict(rows: Sequence[Row]) -> list[dict[str, Any]]:
             "bytes_received": row.traffic.bytes_received,
             "collectives": dict(row.traffic.collectives),
             "dots": list(row.traffic.dots),
+            "flops_share": row.flops_share,
             "seconds": row.seconds,
         }
         for row in rows
     ]
 
 
-def _peers(program: Program, devices: Sequence[Any]) -> Iterator[Row]:
+def _peers(program: Program, devices: Sequence[Any], total: float) -> Iterator[Row]:
     for name, partitioner, module in (
         ("XLA today, GSPMD", "gspmd", gspmd_module(program)),
         ("XLA today, Shardy", "shardy", module_bytes(program.source.module)),
@@ -104,7 +124,8 @@ def _peers(program: Program, devices: Sequence[Any]) -> Iterator[Row]:
             reason = str(error).splitlines()[0]
             yield Row(f"{name}: does not compile ({reason})", Traffic(0, (), ()))
             continue
-        yield Row(name, count_traffic(compiled_text(executable), len(devices)))
+        traffic = count_traffic(compiled_text(executable), len(devices))
+        yield Row(name, traffic, total)
 
 
 def gspmd_module(program: Program) -> bytes:

@@ -33,6 +33,7 @@ _GROUP_IOTA = re.compile(r"replica_groups=\[(\d+),(\d+)\]")
 _DOT = re.compile(
     r"%?(?P<name>[\w.-]+) = (?P<type>\S+) dot\((?P<lhs>[^,)]+), (?P<rhs>[^,)]+)\), "
 )
+_CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
 _DEFINITION = re.compile(r"^\s*(?:ROOT )?%?(?P<name>[\w.-]+) = (?P<type>\S+) ")
 
 
@@ -40,12 +41,14 @@ _DEFINITION = re.compile(r"^\s*(?:ROOT )?%?(?P<name>[\w.-]+) = (?P<type>\S+) ")
 class Traffic:
     """Bytes that the busiest device receives, and how many of each collective.
 
-    A loop's body counts once. `dots` are local matmul shapes, operands first.
+    A loop's body counts once. `dots` are local matmul shapes, operands first, and
+    `dot_flops` their arithmetic together.
     """
 
     bytes_received: int
     collectives: tuple[tuple[str, int], ...]
     dots: tuple[str, ...]
+    dot_flops: float = 0.0
 
     @property
     def num_collectives(self) -> int:
@@ -58,6 +61,7 @@ def count_traffic(hlo: str, num_devices: int) -> Traffic:
     kinds: Counter[str] = Counter()
     shapes: dict[str, str] = {}
     dots: list[str] = []
+    flops = 0.0
     for line in hlo.splitlines():
         definition = _DEFINITION.match(line)
         if definition:
@@ -65,6 +69,7 @@ def count_traffic(hlo: str, num_devices: int) -> Traffic:
         dot = _DOT.search(line)
         if dot:
             dots.append(_dot_str(dot, shapes))
+            flops += _dot_flops(dot, line, shapes)
         found = _COLLECTIVE.search(line)
         if found:
             kinds[found["kind"]] += 1
@@ -73,6 +78,7 @@ def count_traffic(hlo: str, num_devices: int) -> Traffic:
         bytes_received=math.ceil(received.max(initial=0.0)),
         collectives=tuple(sorted(kinds.items())),
         dots=tuple(dots),
+        dot_flops=flops,
     )
 
 
@@ -111,6 +117,21 @@ def _group_size(line: str, num_devices: int) -> int:
     if found := _GROUP_IOTA.search(line):
         return int(found[2])
     return num_devices
+
+
+def _dot_flops(dot: re.Match[str], line: str, shapes: dict[str, str]) -> float:
+    """Two for each element of the result and each value contracted."""
+    left = dot["lhs"].split(" ")[-1].lstrip("%")
+    dims = _dims(shapes.get(left, dot["lhs"]))
+    found = _CONTRACTED.search(line)
+    contracted = [int(d) for d in found[1].split(",") if d] if found else []
+    depth = math.prod(dims[d] for d in contracted if d < len(dims))
+    return 2.0 * math.prod(_dims(dot["type"])) * depth
+
+
+def _dims(type_text: str) -> list[int]:
+    found = _SHAPE.search(type_text)
+    return [int(d) for d in found[2].split(",") if d] if found else []
 
 
 def _dot_str(dot: re.Match[str], shapes: dict[str, str]) -> str:

@@ -21,9 +21,8 @@ from shardwright.jaxlib_bindings import (
 )
 from shardwright.lowering.steps import emit_schedule
 from shardwright.placement import Plan
-from shardwright.placement.problem import call_of
 from shardwright.program import Layout, Schedule, Strategy, TensorType
-from shardwright.rules import Emitter, Local, localize, rule_of
+from shardwright.rules import Emitter, Local, call_of, localize, rule_of
 
 
 def lower(plan: Plan, *, annotate: bool = False) -> ir.Module:

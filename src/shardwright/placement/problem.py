@@ -23,7 +23,7 @@ from shardwright.program import (
     tile_bytes,
 )
 from shardwright.redistribution import plan_schedule
-from shardwright.rules import Call, flops_of, rule_of
+from shardwright.rules import Call, call_of, flops_of, rule_of
 from shardwright.topology import Topology, op_seconds
 
 
@@ -251,19 +251,6 @@ def keeps(layout: Layout, given: Constraint) -> bool:
         if made != want and not (is_open and made[: len(want)] == want):
             return False
     return True
-
-
-def call_of(program: Program, op: Op) -> Call:
-    """The op with its types, as rules take it. Names and places are left out."""
-    anonymous = dataclasses.replace(
-        op,
-        operands=tuple(range(len(op.operands))),
-        results=tuple(range(len(op.results))),
-        location=type(op.location)(),
-        index=0,
-        constraint=None,
-    )
-    return Call(anonymous, program.operand_types(op), program.result_types(op))
 
 
 def check_given(problem: Problem) -> None:

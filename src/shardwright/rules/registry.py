@@ -21,7 +21,7 @@ from functools import lru_cache
 
 from shardwright.errors import RuleError
 from shardwright.jaxlib_bindings import ir
-from shardwright.program import Dims, Op, Rule, Strategy, SubAxis, TensorType
+from shardwright.program import Dims, Op, Program, Rule, Strategy, SubAxis, TensorType
 from shardwright.rules.emitter import Emitter
 
 
@@ -108,6 +108,19 @@ def define(
 def entries() -> tuple[Entry, ...]:
     """All entries, by name."""
     return tuple(_TABLE[name] for name in sorted(_TABLE))
+
+
+def call_of(program: Program, op: Op) -> Call:
+    """The op with its types, as rules take it. Names and places are left out."""
+    anonymous = dataclasses.replace(
+        op,
+        operands=tuple(range(len(op.operands))),
+        results=tuple(range(len(op.results))),
+        location=type(op.location)(),
+        index=0,
+        constraint=None,
+    )
+    return Call(anonymous, program.operand_types(op), program.result_types(op))
 
 
 def one_a_result(call: Call) -> float:
