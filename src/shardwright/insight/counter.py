@@ -83,9 +83,7 @@ def count_traffic(hlo: str, num_devices: int) -> Traffic:
 
 
 def _add(received: np.ndarray, found: re.Match[str], line: str) -> None:
-    size = _type_bytes(found["type"])
-    if found["start"] and found["type"].startswith("("):
-        size /= 2  # an async pair prints (operand, result)
+    size = _type_bytes(found["type"], is_pair=bool(found["start"]))
     n = _group_size(line, len(received))
     match found["kind"]:
         case "collective-permute":
@@ -103,9 +101,13 @@ def _add(received: np.ndarray, found: re.Match[str], line: str) -> None:
             received += size * (n - 1) / n
 
 
-def _type_bytes(text: str) -> float:
+def _type_bytes(text: str, *, is_pair: bool) -> float:
+    """Bytes of a type, or of a tuple's elements; an async pair's second half."""
+    shapes = _SHAPE.findall(text)
+    if is_pair and text.startswith("("):
+        shapes = shapes[len(shapes) // 2 :]  # operands come first, then results
     bits = 0.0
-    for dtype, dims in _SHAPE.findall(text):
+    for dtype, dims in shapes:
         count = math.prod(int(d) for d in dims.split(",") if d)
         bits += count * (_ITEM_BITS.get(dtype) or (8 if dtype.startswith("f8") else 0))
     return bits / 8
