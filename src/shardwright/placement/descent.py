@@ -17,10 +17,18 @@ MAX_RIPPLE = 400
 
 
 def descend(state: State, max_sweeps: int = 8) -> None:
-    """Improve `state` in place until no single or rippled change saves time."""
+    """Improve `state` in place until no single or rippled change saves time.
+
+    After the first sweep only ops near a change are looked at again.
+    """
+    near: set[int] = set(range(len(state.problem.program.ops)))
     for _ in range(max_sweeps):
-        saved = _improve_single(state) + _improve_rippled(state)
-        if saved <= 0.0:
+        before = list(state.chosen)
+        _improve_single(state, near)
+        _improve_rippled(state, near)
+        changed = {i for i, c in enumerate(before) if c is not state.chosen[i]}
+        near = changed | {n for i in changed for n in _neighbours(state, i)}
+        if not near:
             return
 
 
@@ -53,12 +61,11 @@ def options(state: State, op: int) -> Iterator[Candidate]:
     yield from (c for c in found if problem.allowed(op, c))
 
 
-def _improve_single(state: State) -> float:
+def _improve_single(state: State, near: set[int]) -> None:
     problem = state.problem
     ops = problem.program.ops
-    queue = deque(range(len(ops)))
+    queue = deque(sorted(near))
     queued = set(queue)
-    total = 0.0
     budget = 12 * len(ops)
     while queue and budget:
         budget -= 1
@@ -70,13 +77,12 @@ def _improve_single(state: State) -> float:
         for candidate in options(state, op):
             if candidate is not state.chosen[op]:
                 saved += state.trial({op: candidate})
-        total += saved
         if saved > 0.0:
             for neighbour in _neighbours(state, op):
                 if neighbour not in queued:
                     queued.add(neighbour)
                     queue.append(neighbour)
-    return total + _improve_inputs(state)
+    _improve_inputs(state)
 
 
 def _neighbours(state: State, op: int) -> Iterator[int]:
@@ -89,10 +95,9 @@ def _neighbours(state: State, op: int) -> Iterator[int]:
         yield from (use.op for use in problem.uses[value] if use.op >= 0)
 
 
-def _improve_inputs(state: State) -> float:
+def _improve_inputs(state: State) -> None:
     """Free inputs come in whatever layout costs least at their uses."""
     problem = state.problem
-    total = 0.0
     for i, value in enumerate(problem.program.inputs):
         if problem.input_layout(i) is not None:
             continue
@@ -106,16 +111,14 @@ def _improve_inputs(state: State) -> float:
             state.made[value] = state.presentable(value)
             after = state.value_seconds(value)
             if after < before * (1 - 1e-9):
-                total += before - after
                 before, kept = after, state.made[value]
         state.made[value] = kept
-    return total
+        state.forget(value)
 
 
-def _improve_rippled(state: State) -> float:
+def _improve_rippled(state: State, near: set[int]) -> None:
     problem = state.problem
-    total = 0.0
-    for op in range(len(problem.program.ops)):
+    for op in sorted(near):
         if op in problem.free or op in problem.pinned:
             continue
         if op not in problem.heavy and not _at_border(state, op):
@@ -125,8 +128,7 @@ def _improve_rippled(state: State) -> float:
                 continue
             changes = ripple(state, op, candidate)
             if len(changes) > 1:
-                total += state.trial(changes)
-    return total
+                state.trial(changes)
 
 
 def _at_border(state: State, op: int) -> bool:

@@ -22,7 +22,7 @@ from shardwright.program import (
     TensorType,
     tile_bytes,
 )
-from shardwright.redistribution import plan_schedule
+from shardwright.redistribution import cheapest_seconds, plan_schedule
 from shardwright.rules import Call, call_of, flops_of, rule_of
 from shardwright.topology import Topology, op_seconds
 
@@ -79,6 +79,9 @@ class Problem:
             for i, rule in enumerate(self.rules)
             if rule.reduced and i not in self.free
         )
+        self.touched = tuple(
+            tuple(dict.fromkeys((*op.operands, *op.results))) for op in program.ops
+        )
         self.pinned = {
             i: pin
             for i, op in enumerate(program.ops)
@@ -103,7 +106,13 @@ class Problem:
         key = (type_, source, target)
         found = self._moves.get(key)
         if found is None:
-            found = self.schedule(type_, source, target).seconds
+            found = cheapest_seconds(
+                type_.shape,
+                type_.dtype,
+                self.layouts[source],
+                self.layouts[target],
+                self.topology,
+            )
             self._moves[key] = found
         return found
 

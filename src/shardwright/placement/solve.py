@@ -47,7 +47,7 @@ def place(program: Program, topology: Topology, placement: str = "optimal") -> P
         best = shardy
     else:
         best = _cheapest(problem, layouts, shardy)
-    costs = (("shardy", shardy.seconds()), (placement, best.seconds()))
+    costs = (("shardy", shardy.exact_seconds()), (placement, best.exact_seconds()))
     elapsed = time.perf_counter() - started
     return _finish(problem, best, shardy, placement, costs, elapsed)
 
@@ -60,7 +60,7 @@ def _cheapest(problem: Problem, layouts: list[Layout | None], shardy: State) -> 
         incumbents.result_decides(problem, layouts),
     ):
         descend(start)
-        if start.seconds() < best.seconds() * (1 - 1e-9):
+        if start.exact_seconds() < best.exact_seconds() * (1 - 1e-9):
             best = start
     return best
 

@@ -15,6 +15,7 @@ class State:
         self.problem = problem
         program = problem.program
         self.chosen: list[Candidate] = []
+        self._costs: dict[int, float] = {}
         self.made: list[int] = [
             problem.layout_id(Layout.replicated(program.mesh, t.rank))
             for t in program.values
@@ -29,6 +30,7 @@ class State:
         other.problem = self.problem
         other.chosen = list(self.chosen)
         other.made = list(self.made)
+        other._costs = {}
         return other
 
     def set(self, op: int, candidate: Candidate) -> None:
@@ -93,18 +95,53 @@ class State:
 
     def trial(self, changes: dict[int, Candidate]) -> float:
         """Seconds saved by the changes; they are made, and undone if they save none."""
-        ops = self.problem.program.ops
-        values = {v for op in changes for v in (*ops[op].operands, *ops[op].results)}
-        before = self.part_seconds(changes, values)
+        touched = self.problem.touched
+        values = dict.fromkeys(v for op in changes for v in touched[op])
+        before = sum(self.chosen[op].seconds for op in changes)
+        before += sum(map(self.cost, values))
+        limit = before - max(1e-9 * before, 1e-15)
+        after = sum(candidate.seconds for candidate in changes.values())
+        if after >= limit:
+            return 0.0
         old = {op: self.chosen[op] for op in changes}
         for op, candidate in changes.items():
             self.set(op, candidate)
-        saved = before - self.part_seconds(changes, values)
-        if saved > 1e-9 * before and saved > 1e-15:
-            return saved
-        for op, candidate in old.items():
-            self.set(op, candidate)
-        return 0.0
+        costs: dict[int, float] = {}
+        for value in values:
+            costs[value] = self.value_seconds(value)
+            after += costs[value]
+            if after >= limit:
+                for op, candidate in old.items():
+                    self.set(op, candidate)
+                return 0.0
+        self._costs.update(costs)
+        return before - after
+
+    def cost(self, value: int) -> float:
+        """`value_seconds`, remembered; what changes a placement keeps it true."""
+        found = self._costs.get(value)
+        if found is None:
+            found = self._costs[value] = self.value_seconds(value)
+        return found
+
+    def forget(self, value: int) -> None:
+        """Drop a remembered cost, after a change from outside."""
+        self._costs.pop(value, None)
+
+    def exact_seconds(self) -> float:
+        """`seconds` by the schedules themselves, whatever the search took them for."""
+        problem = self.problem
+        total = sum(candidate.seconds for candidate in self.chosen)
+        for value, type_ in enumerate(problem.program.values):
+            if problem.producer.get(value, -1) in problem.free:
+                continue
+            made = self.made[value]
+            total += sum(
+                problem.schedule(type_, made, need).seconds
+                for need in self.needs(value)
+                if need != made
+            )
+        return total
 
 
 def presentable(layout: Layout, shape: tuple[int, ...]) -> Layout:

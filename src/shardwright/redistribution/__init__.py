@@ -2,7 +2,13 @@
 
 from shardwright.redistribution.bound import lower_bound
 from shardwright.redistribution.check import check_schedule
-from shardwright.redistribution.choose import plan_schedule
+from shardwright.redistribution.choose import cheapest_seconds, plan_schedule
 from shardwright.redistribution.simulate import simulate
 
-__all__ = ["check_schedule", "lower_bound", "plan_schedule", "simulate"]
+__all__ = [
+    "cheapest_seconds",
+    "check_schedule",
+    "lower_bound",
+    "plan_schedule",
+    "simulate",
+]

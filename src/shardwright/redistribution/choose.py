@@ -6,9 +6,11 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import Any
 
 from shardwright.errors import PlanError
 from shardwright.program.layout import Layout
+from shardwright.program.mesh import Mesh
 from shardwright.program.schedule import (
     AllReduce,
     Alternative,
@@ -22,9 +24,13 @@ from shardwright.program.schedule import (
 )
 from shardwright.program.types import tile_bytes
 from shardwright.redistribution.bound import lower_bound
-from shardwright.redistribution.grouping import moves_data
+from shardwright.redistribution.grouping import (
+    moves_data,
+    source_groups,
+    tile_shape,
+)
 from shardwright.redistribution.ordered import cheapest_ordered, ordered_problem
-from shardwright.redistribution.project import Problem, project
+from shardwright.redistribution.project import FREE, Problem, project
 from shardwright.redistribution.routes import Request, routes
 from shardwright.redistribution.sequences import (
     COLLECTIVES,
@@ -53,6 +59,62 @@ def plan_schedule(
     cannot be planned is a PlanError.
     """
     return _plan(tuple(shape), dtype, source, target, topology)
+
+
+def cheapest_seconds(
+    shape: tuple[int, ...],
+    dtype: str,
+    source: Layout,
+    target: Layout,
+    topology: Topology,
+) -> float:
+    """Modelled seconds of `plan_schedule`'s choice, for searches that try many changes.
+
+    Changes that are one up to the names of axes are planned once. Detours over faster
+    links are not looked for, so it may be more than the schedule's own seconds.
+    """
+    problem = project(shape, source, target)
+    if problem is None or math.prod(shape) == 0:
+        return _plan(shape, dtype, source, target, topology).seconds
+    prices = Prices(topology, source.mesh, dtype)
+    key = (_nameless(problem, prices), source.mesh.num_devices, dtype, topology)
+    found = _SECONDS.get(key)
+    if found is None:
+        tile = tile_shape(problem.sizes, source_groups(problem))
+        found = min(
+            prices.path(steps, tile).seconds for steps in _by_digits(problem, prices)
+        )
+        _SECONDS[key] = found
+    return found
+
+
+_SECONDS: dict[Any, float] = {}
+
+
+def _nameless(problem: Problem, prices: Prices) -> tuple[Any, ...]:
+    """What the price of a change depends on: atoms by size and place, not by name."""
+    number: dict[int, int] = {FREE: FREE}
+    for digit in problem.digits:
+        number.setdefault(digit.source, len(number) - 1)
+        number.setdefault(digit.target, len(number) - 1)
+    for atom, _ in problem.owed + problem.unreduced:
+        number.setdefault(atom, len(number) - 1)
+    has_levels = _has_levels(prices.topology, prices.mesh)
+    return (
+        tuple(
+            (d.size, number[d.source], number[d.target], d.home, d.target_home)
+            for d in problem.digits
+        ),
+        tuple(
+            (problem.atoms[a].size, prices.mesh.stride(problem.atoms[a]) * has_levels)
+            for a in number
+            if a != FREE
+        ),
+        tuple((number[a], reducer) for a, reducer in problem.owed),
+        tuple((number[a], reducer) for a, reducer in problem.unreduced),
+        problem.source_rank,
+        problem.target_rank,
+    )
 
 
 @lru_cache(maxsize=1 << 16)
@@ -92,7 +154,7 @@ def _ranked(request: Request) -> list[Alternative]:
     for family, steps in _candidates(request):
         if steps not in found:
             found[steps] = _priced(request, family, steps)
-    if found and _has_levels(request):
+    if found and _has_levels(request.prices.topology, request.prices.mesh):
         ordered = ordered_problem(
             request.shape,
             request.source,
@@ -130,13 +192,18 @@ def _candidates(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
     if problem is None:
         yield from _without_digits(request)
         return
-    steps = cheapest_path(problem, request.prices, COLLECTIVES)
-    if steps is not None:
+    for steps in _by_digits(problem, request.prices):
         yield _family(steps), steps
+
+
+def _by_digits(problem: Problem, prices: Prices) -> Iterator[tuple[Step, ...]]:
+    steps = cheapest_path(problem, prices, COLLECTIVES)
+    if steps is not None:
+        yield steps
     if problem.owed or _permutes_and_more(problem):
-        steps = cheapest_path(problem, request.prices, EXCHANGE_ONLY)
+        steps = cheapest_path(problem, prices, EXCHANGE_ONLY)
         if steps is not None:
-            yield _family(steps), steps
+            yield steps
 
 
 def _without_digits(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
@@ -180,11 +247,10 @@ def _leg(request: Request, source: Layout, target: Layout) -> tuple[Step, ...]:
     return _ranked(leg)[0].steps
 
 
-def _has_levels(request: Request) -> bool:
+def _has_levels(topology: Topology, mesh: Mesh) -> bool:
     """Whether some links are slower than others, so that a detour may be faster."""
-    topology, count = request.prices.topology, request.source.mesh.num_devices
     network = topology.network
-    return not isinstance(network, Switched) or count > network.island
+    return not isinstance(network, Switched) or mesh.num_devices > network.island
 
 
 def _permutes_and_more(problem: Problem) -> bool:
