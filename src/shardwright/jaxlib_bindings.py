@@ -418,6 +418,11 @@ def module_primitive(name: str) -> Any:
     return primitive
 
 
+def key_impl(dtype: Any) -> Any:
+    """The implementation of a PRNG key type; jax.random tells it of arrays alone."""
+    return dtype._impl
+
+
 def is_staged(value: Any) -> bool:
     """Whether a tracer only records (jit), so that any primitive may be bound."""
     from jax._src.interpreters import partial_eval

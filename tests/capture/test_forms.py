@@ -150,3 +150,15 @@ def test_missing_file_and_directory(tmp_path: Path):
 def test_functions_that_cannot_be_had(target: str):
     with pytest.raises(InputError, match=target):
         program_from_target(target)
+
+
+def test_per_device_program_is_refused(examples: Path, tmp_path: Path):
+    from shardwright.lowering import partitioned_text
+    from shardwright.placement import place
+    from shardwright.topology import preset
+
+    program = program_from_target(str(examples / "dot_reshard.hlo"))
+    path = tmp_path / "partitioned.mlir"
+    path.write_text(partitioned_text(place(program, preset("cpu-8")), "stablehlo"))
+    with pytest.raises(InputError, match="written for one device of many"):
+        program_from_target(str(path))

@@ -222,3 +222,59 @@ def test_complex_constants(make_mesh):
         return (x * (1 + 2j) + table).sum()
 
     np.testing.assert_allclose(sw.jit(f)(x), f(np.asarray(x)), rtol=1e-5)
+
+
+def test_random_keys_go_in_and_out(make_mesh):
+    mesh = make_mesh(x=4)
+    x = put(mesh, P("x"), (8, 8))
+
+    def f(key, x):
+        key, own = jax.random.split(key)
+        return key, jnp.where(jax.random.bernoulli(own, 0.5, x.shape), x, 0)
+
+    key, got = sw.jit(f)(jax.random.key(0), x)
+    want_key, want = jax.jit(f)(jax.random.key(0), np.asarray(x))
+    assert key.dtype == want_key.dtype
+    bits, want_bits = map(jax.random.key_data, (key, want_key))
+    np.testing.assert_array_equal(bits, want_bits)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_loops_and_branches_run_replicated(make_mesh):
+    mesh = make_mesh(x=4)
+    x, w = put(mesh, P("x"), (8, 8)), put(mesh, P(None, "x"), (8, 8), 1)
+
+    def f(x, w):
+        def body(carry, row):
+            return jnp.tanh(carry + row @ w), carry
+
+        last, rows = jax.lax.scan(body, x[0], x)
+        return jax.lax.cond(last.sum() > 0, lambda: rows * w, lambda: rows)
+
+    np.testing.assert_allclose(
+        sw.jit(f)(x, w), jax.jit(f)(np.asarray(x), np.asarray(w)), 1e-4, 1e-4
+    )
+
+
+def test_shard_map_inside_is_refused_clearly(make_mesh):
+    mesh = make_mesh(x=4)
+    x = put(mesh, P("x"), (8,))
+    inner = jax.shard_map(
+        lambda a: jax.lax.psum(a, "x"), mesh=mesh, in_specs=P("x"), out_specs=P()
+    )
+    with pytest.raises(sw.InputError, match=r"shard_map at .* is not supported yet"):
+        sw.jit(lambda x: inner(x) + 1)(x)
+
+
+def test_debug_print(make_mesh, capfd):
+    mesh = make_mesh(x=2)
+    x = put(mesh, P("x"), (8,))
+
+    @sw.jit
+    def f(x):
+        jax.debug.print("the sum is {}", jnp.round(x.sum()))
+        return x + 1
+
+    f(x).block_until_ready()
+    jax.effects_barrier()
+    assert "the sum is" in capfd.readouterr().out

@@ -26,12 +26,13 @@ class Traced:
     """A function traced by JAX for some arguments, and read as a Program.
 
     `mesh` is the mesh of its shardings, None where it has none. `in_tree` is
-    the tree of (args, kwargs) without static ones.
+    the tree of (args, kwargs) without static ones, `in_avals` its leaves' types.
     """
 
     program: Program
     mesh: AnyMesh | None
     in_tree: Any
+    in_avals: tuple[Any, ...]
     out_info: Any
 
 
@@ -63,7 +64,8 @@ def program_from_function(
         explicit=mesh is not None and _is_explicit(mesh),
         keep_op_shardings=keep_op_shardings,
     )
-    return Traced(program, mesh, lowered.in_tree, lowered.out_info)
+    avals = tuple(traced.jaxpr.in_avals)
+    return Traced(program, mesh, lowered.in_tree, avals, lowered.out_info)
 
 
 def find_mesh(trees: Any, jaxpr: Any = None) -> AnyMesh | None:

@@ -13,20 +13,15 @@ from shardwright.program import Constraint, Layout, Mesh, SubAxis
 # sdy ------------------------------------------------------------------------
 
 
-def mesh_from_sdy(attr: ir.Attribute) -> Mesh:
-    """The mesh of a `#sdy.mesh` attribute; a single-device mesh is an InputError."""
+def mesh_from_sdy(attr: ir.Attribute) -> Mesh | None:
+    """The mesh of a `#sdy.mesh` attribute, None for one that is a single device."""
     mesh = sdy.MeshAttr(attr)
     axes = tuple((a.name, a.size) for a in map(sdy.MeshAxisAttr, mesh.axes))
     ids = tuple(mesh.device_ids) or None
-    if not axes and ids:
-        raise InputError(
-            f"a sharding on the single device {ids[0]} is not supported yet; "
-            "replicate the value or split it over a mesh"
-        )
-    return Mesh(axes, ids)
+    return None if ids and not axes else Mesh(axes, ids)
 
 
-def from_sdy(attr: ir.Attribute, meshes: dict[str, Mesh]) -> Constraint:
+def from_sdy(attr: ir.Attribute, meshes: dict[str, Mesh | None]) -> Constraint:
     """The layout and open dims of a `#sdy.sharding` attribute.
 
     `meshes` are the module's, by symbol. Unreduced axes become partial sums;
@@ -44,14 +39,21 @@ def from_sdy(attr: ir.Attribute, meshes: dict[str, Mesh]) -> Constraint:
     return Constraint(Layout(mesh, tuple(dims), partial), tuple(is_open))
 
 
-def _mesh_of(mesh_or_ref: ir.Attribute, meshes: dict[str, Mesh]) -> Mesh:
+def _mesh_of(mesh_or_ref: ir.Attribute, meshes: dict[str, Mesh | None]) -> Mesh:
     if isinstance(mesh_or_ref, ir.FlatSymbolRefAttr):
         name = mesh_or_ref.value
         if name not in meshes:
             known = ", ".join(f"@{n}" for n in meshes) or "none"
             raise InputError(f"unknown mesh @{name}; the module declares {known}")
-        return meshes[name]
-    return mesh_from_sdy(mesh_or_ref)
+        mesh = meshes[name]
+    else:
+        mesh = mesh_from_sdy(mesh_or_ref)
+    if mesh is None:
+        raise InputError(
+            "a sharding on a single device is not supported yet; replicate the value "
+            "or split it over a mesh"
+        )
+    return mesh
 
 
 def _axes_from_sdy(mesh: Mesh, axes: Any) -> tuple[SubAxis, ...]:

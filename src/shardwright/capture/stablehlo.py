@@ -18,6 +18,7 @@ from shardwright.jaxlib_bindings import (
     run_passes,
     string_attr,
     tensor_type,
+    walk_regions,
 )
 from shardwright.mlir import (
     captured_values,
@@ -39,6 +40,19 @@ from shardwright.program import (
 )
 
 _KNOWN_DIALECTS = ("stablehlo", "chlo", "mhlo", "sdy", "func")
+
+_PER_DEVICE = frozenset(
+    {
+        "stablehlo.all_gather",
+        "stablehlo.all_reduce",
+        "stablehlo.all_to_all",
+        "stablehlo.collective_broadcast",
+        "stablehlo.collective_permute",
+        "stablehlo.partition_id",
+        "stablehlo.reduce_scatter",
+        "stablehlo.replica_id",
+    }
+)
 
 _USER_CONSTRAINT_NAMES = ("sharding_constraint", "reshard")
 
@@ -87,7 +101,8 @@ def _num_partitions(module: ir.Module) -> int | None:
     return count if count > 1 else None
 
 
-def meshes_of_module(module: ir.Module) -> dict[str, Mesh]:
+def meshes_of_module(module: ir.Module) -> dict[str, Mesh | None]:
+    """The meshes a module declares, None for a single device."""
     return {
         string_attr(op, "sym_name"): mesh_from_sdy(op.attributes["mesh"])
         for op in operations(module.body)
@@ -95,8 +110,8 @@ def meshes_of_module(module: ir.Module) -> dict[str, Mesh]:
     }
 
 
-def _main_mesh(meshes: dict[str, Mesh], num_devices: int | None) -> Mesh:
-    real = {mesh: name for name, mesh in meshes.items() if mesh.axes}
+def _main_mesh(meshes: dict[str, Mesh | None], num_devices: int | None) -> Mesh:
+    real = {mesh: name for name, mesh in meshes.items() if mesh and mesh.axes}
     if len(real) > 1:
         listing = ", ".join(f"@{name} {mesh}" for mesh, name in real.items())
         raise InputError(
@@ -117,7 +132,9 @@ def _main_mesh(meshes: dict[str, Mesh], num_devices: int | None) -> Mesh:
 class _Reader:
     """Numbers the values of one main function and reads its operations."""
 
-    def __init__(self, meshes: dict[str, Mesh], mesh: Mesh, explicit: bool) -> None:
+    def __init__(
+        self, meshes: dict[str, Mesh | None], mesh: Mesh, explicit: bool
+    ) -> None:
         self.meshes = meshes
         self.mesh = mesh
         self.explicit = explicit
@@ -158,6 +175,8 @@ class _Reader:
         location = Location(location_name(op.location), *location_file(op.location))
         if name.split(".")[0] not in _KNOWN_DIALECTS:
             raise InputError(f"unknown operation {name!r} at {location}")
+        for inner in (op, *walk_regions(op)):
+            refuse_per_device(inner, location)
         captured = captured_values(op)
         operands = tuple(self.ids[value] for value in (*op.operands, *captured))
         attrs = [
@@ -192,7 +211,10 @@ class _Reader:
         if "sdy.sharding" not in op.attributes or len(op.results) != 1:
             return None
         (attr,) = per_value_shardings(op.attributes["sdy.sharding"])
-        found = self.constraint(attr, tensor_type(op.results[0].type), location)
+        try:
+            found = self.constraint(attr, tensor_type(op.results[0].type), location)
+        except InputError:  # a callback's single device, say: only a hint
+            return None
         return dataclasses.replace(found, given=self.keep_op_shardings)
 
     def function_constraints(
@@ -225,6 +247,20 @@ class _Reader:
         except LayoutError as error:
             raise LayoutError(f"{location}: {error}") from None
         return found
+
+
+def refuse_per_device(op: ir.Operation, location: Location) -> None:
+    """Raise an InputError for an op that is written for one device of many."""
+    if op.name == "sdy.manual_computation":
+        raise InputError(
+            f"shard_map at {location} is not supported yet: take it out of the "
+            "function that is planned, or run the function with jax.jit"
+        )
+    if op.name in _PER_DEVICE:
+        raise InputError(
+            f"{op.name} at {location}: the program is written for one device of many "
+            "already; give the program of whole arrays"
+        )
 
 
 def _argument_name(argument: ir.Value, index: int) -> str:

@@ -2,7 +2,13 @@
 
 from shardwright.program.graph import CONSTRAINT_OPS, Constraint, Location, Op, Program
 from shardwright.program.layout import REDUCERS, Box, Layout, Piece
-from shardwright.program.mesh import Mesh, SubAxis, merge_neighbours, ways
+from shardwright.program.mesh import (
+    Mesh,
+    SubAxis,
+    merge_neighbours,
+    positions_by_group,
+    ways,
+)
 from shardwright.program.rule import Dims, PartialRow, Rule, Strategy
 from shardwright.program.schedule import (
     AllGather,
@@ -56,6 +62,7 @@ __all__ = [
     "count_collectives",
     "dtype_bits",
     "merge_neighbours",
+    "positions_by_group",
     "step_result_shape",
     "tile_bytes",
     "ways",

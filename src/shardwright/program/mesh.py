@@ -6,6 +6,9 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from shardwright.errors import LayoutError
 
 
@@ -128,6 +131,19 @@ class Mesh:
 def ways(axes: Sequence[SubAxis]) -> int:
     """Number of pieces that the sub-axes cut together."""
     return math.prod(axis.size for axis in axes)
+
+
+def positions_by_group(mesh: Mesh, axes: Sequence[SubAxis]) -> NDArray[np.int64]:
+    """Row-major positions by [group, member]; members row-major over `axes`."""
+    positions = np.arange(mesh.num_devices)
+    member = np.zeros_like(positions)
+    base = positions.copy()
+    for axis in axes:
+        stride = mesh.stride(axis)
+        coordinate = positions // stride % axis.size
+        member = member * axis.size + coordinate
+        base -= coordinate * stride
+    return np.lexsort((member, base)).reshape(-1, ways(axes))
 
 
 def merge_neighbours(axes: Sequence[SubAxis]) -> tuple[SubAxis, ...]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from shardwright.errors import PlanError
 from shardwright.program.layout import Layout
-from shardwright.program.mesh import Mesh, SubAxis, ways
+from shardwright.program.mesh import Mesh, SubAxis, positions_by_group, ways
 from shardwright.program.schedule import (
     Exchange,
     Schedule,
@@ -26,7 +26,7 @@ from shardwright.program.schedule import (
     Step,
     step_result_shape,
 )
-from shardwright.redistribution.simulate import Tiles, groups_of, simulate
+from shardwright.redistribution.simulate import Tiles, simulate
 
 MAX_ELEMENTS = 1 << 27
 """Most elements, over all devices, that are followed one by one."""
@@ -95,7 +95,7 @@ class _Check:
             raise PlanError(f"the last tile has shape {tiles.shape[1:]}, not {shape}")
         held = tiles["parts"]
         if self.unreduced:
-            table = groups_of(self.mesh, self.unreduced)
+            table = positions_by_group(self.mesh, self.unreduced)
             held = held.copy()
             held[table] = _or_disjoint(held[table])[:, None]
         for p in range(self.mesh.num_devices):

@@ -12,7 +12,7 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwright.program.mesh import Mesh, SubAxis
+from shardwright.program.mesh import Mesh, positions_by_group
 from shardwright.program.schedule import (
     AllGather,
     AllReduce,
@@ -84,19 +84,6 @@ def simulate(
     return tiles
 
 
-def groups_of(mesh: Mesh, axes: Sequence[SubAxis]) -> NDArray[np.int64]:
-    """Positions of the members of every group over `axes`, a row a group."""
-    position = np.arange(mesh.num_devices)
-    member = np.zeros_like(position)
-    rest = position.copy()
-    for axis in axes:
-        coordinate = position // mesh.stride(axis) % axis.size
-        member = member * axis.size + coordinate
-        rest -= coordinate * mesh.stride(axis)
-    order = np.lexsort((member, rest))
-    return order.reshape(len(np.unique(rest)), -1)
-
-
 def _run(
     mesh: Mesh, step: Step, tiles: Tiles, reduce: Reduce, identity: Identity
 ) -> Tiles:
@@ -105,7 +92,7 @@ def _run(
         split = tiles.reshape(devices + step.split)
         order = (0, *(p + 1 for p in step.perm))
         return split.transpose(order).reshape(devices + step.shape)
-    table = groups_of(mesh, step.axes)
+    table = positions_by_group(mesh, step.axes)
     grouped = tiles[table]
     match step:
         case Slice():

@@ -19,7 +19,7 @@ from shardwright.mlir import (
     captured_values,
     replace_operands,
 )
-from shardwright.program import Mesh, SubAxis, TensorType, ways
+from shardwright.program import Mesh, SubAxis, TensorType, positions_by_group
 
 Value = ir.Value
 
@@ -130,7 +130,12 @@ class Emitter:
 
     def groups(self, axes: Sequence[SubAxis]) -> list[list[int]]:
         """Logical devices of each group over `axes`, in member order."""
-        return device_groups(self.mesh, axes).tolist()
+        groups = positions_by_group(self.mesh, axes)
+        ids = self.mesh.device_ids
+        found: list[list[int]] = (
+            groups if ids is None else np.asarray(ids)[groups]
+        ).tolist()
+        return found
 
     def retyped_clone(
         self,
@@ -156,20 +161,3 @@ class Emitter:
             if tensor_type(result.type).shape != tuple(shape):
                 result.set_type(self.retype(result, shape))
         return list(clone.results)
-
-
-def device_groups(mesh: Mesh, axes: Sequence[SubAxis]) -> np.ndarray:
-    """Logical devices by [group, member]; members row-major over `axes`."""
-    positions = np.arange(mesh.num_devices)
-    member = np.zeros_like(positions)
-    base = positions.copy()
-    for axis in axes:
-        stride = mesh.stride(axis)
-        coordinate = positions // stride % axis.size
-        member = member * axis.size + coordinate
-        base -= coordinate * stride
-    order = np.lexsort((member, base))
-    grouped = positions[order].reshape(-1, ways(axes))
-    if mesh.device_ids is not None:
-        grouped = np.asarray(mesh.device_ids)[grouped]
-    return grouped

@@ -8,13 +8,15 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax
-from jax.sharding import Mesh, NamedSharding
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shardwright.capture import Traced, program_from_function, to_partition_spec
 from shardwright.errors import PlanError
-from shardwright.jaxlib_bindings import is_staged, module_bytes
+from shardwright.jaxlib_bindings import is_staged, key_impl, module_bytes
 from shardwright.lowering import lower
 from shardwright.placement import Plan, place
+from shardwright.program import Layout
 from shardwright.runtime.call import sharded_call
 from shardwright.topology import Topology, for_platform, preset
 
@@ -58,6 +60,15 @@ class Jitted:
     def trace(self, *args: Any, **kwargs: Any) -> Any:
         """What `jax.jit(f).trace(*args)` gives."""
         return self._planned_for(args, kwargs)[1].trace(*args, **kwargs)
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """What `jax.jit(f).eval_shape(*args)` gives."""
+        return self._jitted.eval_shape(*args, **kwargs)
+
+    def clear_cache(self) -> None:
+        """Forget all plans and compiled programs."""
+        self._planned.clear()
+        self._jitted.clear_cache()
 
     def plan(self, *args: Any, **kwargs: Any) -> Plan:
         """The plan for these arguments; a PlanError where no mesh is involved."""
@@ -104,13 +115,14 @@ class Jitted:
 
         functools.update_wrapper(planned, self._fun, updated=())
         options = {**self._options, "keep_unused": True}
-        options["out_shardings"] = _tree_shardings(
-            traced.mesh, plan.outputs, jax.tree.structure(traced.out_info)
+        results, tree = jax.tree.flatten(traced.out_info)
+        options["out_shardings"] = jax.tree.unflatten(
+            tree, _shardings(traced.mesh, plan.outputs, results)
         )
         options.pop("in_shardings")
         if not has_kwargs:
-            shardings = _tree_shardings(traced.mesh, plan.inputs, traced.in_tree)
-            options["in_shardings"] = shardings[0]
+            shardings = _shardings(traced.mesh, plan.inputs, traced.in_avals)
+            options["in_shardings"] = jax.tree.unflatten(traced.in_tree, shardings)[0]
         return jax.jit(planned, **options)
 
     def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
@@ -134,6 +146,8 @@ def jit(
     donate_argnums: int | Sequence[int] | None = None,
     donate_argnames: str | Sequence[str] | None = None,
     keep_unused: bool = False,
+    inline: bool = False,
+    compiler_options: dict[str, Any] | None = None,
     topology: Topology | str | None = None,
     placement: str = "optimal",
 ) -> Any:
@@ -152,6 +166,8 @@ def jit(
         "donate_argnums": donate_argnums,
         "donate_argnames": donate_argnames,
         "keep_unused": keep_unused,
+        "inline": inline,
+        "compiler_options": compiler_options,
     }
     if fun is None:
         return lambda f: Jitted(f, topology, placement, options)
@@ -169,12 +185,24 @@ def bind_plan(traced: Traced, plan: Plan) -> Callable[..., Any]:
         for v, layout in zip(program.outputs, plan.outputs, strict=True)
     )
     call = sharded_call(module, traced.mesh, in_specs, out_specs, tiles)
-    tree = jax.tree.structure(traced.out_info)
+    results, tree = jax.tree.flatten(traced.out_info)
 
     def run(*leaves: Any) -> Any:
-        return jax.tree.unflatten(tree, call(*leaves))
+        plain = [jax.random.key_data(x) if _is_key(x) else x for x in leaves]
+        made = [
+            jax.random.wrap_key_data(x, impl=key_impl(r.dtype)) if _is_key(r) else x
+            for x, r in zip(call(*plain), results, strict=True)
+        ]
+        return jax.tree.unflatten(tree, made)
 
     return run
+
+
+def _is_key(x: Any) -> bool:
+    """Whether an array or type is of PRNG keys, which are integers to the module."""
+    return (
+        jnp.issubdtype(x.dtype, jax.dtypes.prng_key) if hasattr(x, "dtype") else False
+    )
 
 
 def resolve_topology(topology: Topology | str | None, mesh: Any) -> Topology:
@@ -190,9 +218,16 @@ def resolve_topology(topology: Topology | str | None, mesh: Any) -> Topology:
     return for_platform(backend, "", mesh.size)
 
 
-def _tree_shardings(mesh: Any, layouts: Sequence[Any], tree: Any) -> Any:
-    shardings = [NamedSharding(mesh, to_partition_spec(layout)) for layout in layouts]
-    return jax.tree.unflatten(tree, shardings)
+def _shardings(
+    mesh: Any, layouts: Sequence[Layout], avals: Sequence[Any]
+) -> list[NamedSharding]:
+    """A sharding for each leaf; the integers inside a PRNG key are not its dims."""
+    return [
+        NamedSharding(
+            mesh, PartitionSpec(*to_partition_spec(layout)[: len(aval.shape)])
+        )
+        for layout, aval in zip(layouts, avals, strict=True)
+    ]
 
 
 def _leaf_key(leaf: Any) -> Hashable:
