@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from jax.sharding import NamedSharding, PartitionSpec
@@ -21,7 +22,7 @@ def mesh_from_sdy(attr: ir.Attribute) -> Mesh | None:
     return None if ids and not axes else Mesh(axes, ids)
 
 
-def from_sdy(attr: ir.Attribute, meshes: dict[str, Mesh | None]) -> Constraint:
+def from_sdy(attr: ir.Attribute, meshes: Mapping[str, Mesh | None]) -> Constraint:
     """The layout and open dims of a `#sdy.sharding` attribute.
 
     `meshes` are the module's, by symbol. Unreduced axes become partial sums;
@@ -39,7 +40,7 @@ def from_sdy(attr: ir.Attribute, meshes: dict[str, Mesh | None]) -> Constraint:
     return Constraint(Layout(mesh, tuple(dims), partial), tuple(is_open))
 
 
-def _mesh_of(mesh_or_ref: ir.Attribute, meshes: dict[str, Mesh | None]) -> Mesh:
+def _mesh_of(mesh_or_ref: ir.Attribute, meshes: Mapping[str, Mesh | None]) -> Mesh:
     if isinstance(mesh_or_ref, ir.FlatSymbolRefAttr):
         name = mesh_or_ref.value
         if name not in meshes:

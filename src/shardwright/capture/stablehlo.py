@@ -176,7 +176,7 @@ class _Reader:
         if name.split(".")[0] not in _KNOWN_DIALECTS:
             raise InputError(f"unknown operation {name!r} at {location}")
         for inner in (op, *walk_regions(op)):
-            refuse_per_device(inner, location)
+            refuse(inner, location)
         captured = captured_values(op)
         operands = tuple(self.ids[value] for value in (*op.operands, *captured))
         attrs = [
@@ -249,12 +249,17 @@ class _Reader:
         return found
 
 
-def refuse_per_device(op: ir.Operation, location: Location) -> None:
-    """Raise an InputError for an op that is written for one device of many."""
+def refuse(op: ir.Operation, location: Location) -> None:
+    """Raise an InputError for an op that cannot run on every device as it is."""
     if op.name == "sdy.manual_computation":
         raise InputError(
             f"shard_map at {location} is not supported yet: take it out of the "
             "function that is planned, or run the function with jax.jit"
+        )
+    if "python" in string_attr(op, "call_target_name"):
+        raise InputError(
+            f"a callback to Python at {location} (jax.debug.print, io_callback, ...) is "
+            "not supported yet: take it out of the function that is planned"
         )
     if op.name in _PER_DEVICE:
         raise InputError(
