@@ -258,8 +258,8 @@ def refuse(op: ir.Operation, location: Location) -> None:
         )
     if "python" in string_attr(op, "call_target_name"):
         raise InputError(
-            f"a callback to Python at {location} (jax.debug.print, io_callback, ...) is "
-            "not supported yet: take it out of the function that is planned"
+            f"a callback to Python at {location} (jax.debug.print, io_callback, ...) "
+            "is not supported yet: take it out of the function that is planned"
         )
     if op.name in _PER_DEVICE:
         raise InputError(

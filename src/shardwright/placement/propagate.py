@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from shardwright.capture import from_sdy, meshes_of_module
 from shardwright.errors import LayoutError
 from shardwright.jaxlib_bindings import (
@@ -56,7 +58,7 @@ def propagate(program: Program) -> list[Layout | None]:
 def _read_inputs(
     program: Program,
     main: ir.Operation,
-    meshes: dict[str, Mesh],
+    meshes: Mapping[str, Mesh | None],
     found: list[Layout | None],
 ) -> None:
     if "arg_attrs" not in main.attributes:
@@ -69,7 +71,7 @@ def _read_inputs(
 
 
 def _layout(
-    program: Program, attr: ir.Attribute, meshes: dict[str, Mesh]
+    program: Program, attr: ir.Attribute, meshes: Mapping[str, Mesh | None]
 ) -> Layout | None:
     try:
         layout = from_sdy(attr, meshes).layout
