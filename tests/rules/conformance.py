@@ -190,33 +190,32 @@ def split_parts(
     reducer: str,
     rng: np.random.Generator,
 ) -> list[Array]:
-    """Parts along one axis that reduce to the value, the same for all other axes."""
-    value = values[0]
-    base = [value] * mesh.num_devices
-    seeds = rng.integers(1 << 30)
+    """Uneven parts along one axis that reduce to the value, alike for other axes.
+
+    Which member holds an element's value, the others falling short of it, is drawn
+    for each element, so that parts of two operands do not go together by chance.
+    """
+    shape = values[0].shape
+    owners = rng.integers(0, axis.size, shape)
+    noises = rng.integers(0, 3, (axis.size, *shape))
     result = []
-    for p, v in enumerate(values):
-        own = mesh.coordinate(p, axis)
-        local = np.random.default_rng([int(seeds), own])
-        others = [
-            np.random.default_rng([int(seeds), k]).integers(0, 3, v.shape)
-            for k in range(1, axis.size)
-        ]
-        noise = local.integers(0, 3, v.shape)
+    for p, value in enumerate(values):
+        member = mesh.coordinate(p, axis)
+        noise = noises[member]
         match reducer:
             case "sum":
-                part = v - sum(others) if own == 0 else noise
+                part = value - noises[1:].sum(0) if member == 0 else noise
             case "max":
-                part = v if own == 0 else v - noise
+                part = np.where(owners == member, value, value - noise)
             case "min":
-                part = v if own == 0 else v + noise
+                part = np.where(owners == member, value, value + noise)
             case "prod":
-                part = v if own == 0 else np.ones_like(v)
+                part = np.where(owners == member, value, np.ones_like(value))
             case "or":
-                part = v if own == 0 else v & (noise > 1)
+                part = np.where(owners == member, value, value & (noise > 1))
             case _:
-                part = v if own == 0 else v | (noise > 1)
-        result.append(np.asarray(part).astype(base[0].dtype))
+                part = np.where(owners == member, value, value | (noise > 1))
+        result.append(np.asarray(part).astype(value.dtype))
     return result
 
 

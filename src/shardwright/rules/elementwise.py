@@ -1,18 +1,27 @@
 """Elementwise ops: every dim is a factor of its own, scalars go along.
 
-The algebra by which partial operands pass through, a row a line:
+The algebra by which partial operands pass through, a row a line. What holds for
+P(max) on both operands holds for one of them too, since a replicated value is
+P(max) as it is; so for min, and, or.
 
     add, subtract       P(sum) + P(sum)       -> P(sum)
+    add                 P(max) + R            -> P(max);  floats, which do not wrap
+    subtract            R - P(max)            -> P(min);  floats
     multiply            P(sum) * R            -> P(sum)
     divide              P(sum) / R            -> P(sum)
     negate              P(sum) -> P(sum);  P(max) -> P(min);  P(min) -> P(max)
-    maximum             P(max), P(max)        -> P(max)
-    minimum             P(min), P(min)        -> P(min)
-    or, and (i1)        P(or), P(or)          -> P(or);   and alike
+    maximum             P(max), P(max)        -> P(max);  P(min), R -> P(min)
+    minimum             P(min), P(min)        -> P(min);  P(max), R -> P(max)
+    or (i1)             P(or), P(or)          -> P(or);   P(and), R -> P(and)
+    and (i1)            P(and), P(and)        -> P(and);  P(or), R -> P(or)
     not (i1)            P(or) -> P(and);  P(and) -> P(or)
     select              R ? P(r) : P(r)       -> P(r), any r
+    clamp               R, P(max), R          -> P(max)
+    complex             P(sum), P(sum)        -> P(sum)
+    real, imag, conj    P(sum) -> P(sum)
     convert             P(sum) -> P(sum), floats to wider floats
-    real, imag          P(sum) -> P(sum)
+    exponential, tanh, ... (increasing everywhere)   P(max) -> P(max);  P(min) -> P(min)
+    erfc (decreasing)   P(max) -> P(min);  P(min) -> P(max)
 """
 
 from __future__ import annotations
@@ -37,54 +46,97 @@ def elementwise_rule(call: Call, partial: Sequence[PartialRow] = ()) -> Rule:
     return make_rule(call, operands, [dims] * len(call.results), partial=partial)
 
 
-_SUM = PartialRow("sum", (0,), "sum")
-_SUM_RIGHT = PartialRow("sum", (1,), "sum")
-_SUM_BOTH = PartialRow("sum", (0, 1), "sum")
+def _rows(reducers: str, *operands: int, turned: bool = False) -> list[PartialRow]:
+    """A row for each reducer; `turned` swaps max and min, or and and, in the result."""
+    other = {"max": "min", "min": "max", "or": "and", "and": "or"}
+    return [
+        PartialRow(r, operands, other.get(r, r) if turned else r)
+        for r in reducers.split()
+    ]
 
 
-def _both(reducer: str) -> PartialRow:
-    return PartialRow(reducer, (0, 1), reducer)
-
-
-_ALGEBRA: dict[str, tuple[PartialRow, ...]] = {
-    "add": (_SUM_BOTH,),
-    "subtract": (_SUM_BOTH,),
-    "multiply": (_SUM, _SUM_RIGHT),
-    "divide": (_SUM,),
-    "negate": (_SUM, PartialRow("max", (0,), "min"), PartialRow("min", (0,), "max")),
-    "maximum": (_both("max"),),
-    "minimum": (_both("min"),),
-    "real": (_SUM,),
-    "imag": (_SUM,),
+_ALGEBRA: dict[str, list[PartialRow]] = {
+    "add": _rows("sum", 0, 1),
+    "subtract": _rows("sum", 0, 1),
+    "multiply": _rows("sum", 0) + _rows("sum", 1),
+    "divide": _rows("sum", 0),
+    "negate": _rows("sum max min", 0, turned=True),
+    "maximum": _rows("max", 0, 1) + _rows("min", 0) + _rows("min", 1),
+    "minimum": _rows("min", 0, 1) + _rows("max", 0) + _rows("max", 1),
+    "clamp": _rows("max min", 1),
+    "complex": _rows("sum", 0, 1),
+    "real": _rows("sum", 0),
+    "imag": _rows("sum", 0),
+    "conj": _rows("sum", 0),
+    "erfc": _rows("max min", 0, turned=True),
 }
 
-_PREDICATE_ALGEBRA: dict[str, tuple[PartialRow, ...]] = {
-    "or": (_both("or"),),
-    "and": (_both("and"),),
-    "not": (PartialRow("or", (0,), "and"), PartialRow("and", (0,), "or")),
+_FLOAT_ALGEBRA: dict[str, list[PartialRow]] = {
+    "add": _rows("max min", 0) + _rows("max min", 1),
+    "subtract": _rows("max min", 0) + _rows("max min", 1, turned=True),
 }
+
+_PREDICATE_ALGEBRA: dict[str, list[PartialRow]] = {
+    "or": _rows("or", 0, 1) + _rows("and", 0) + _rows("and", 1),
+    "and": _rows("and", 0, 1) + _rows("or", 0) + _rows("or", 1),
+    "not": _rows("or and", 0, turned=True),
+}
+
+_INCREASING = frozenset(
+    {
+        "asinh",
+        "atan",
+        "cbrt",
+        "ceil",
+        "erf",
+        "exponential",
+        "exponential_minus_one",
+        "floor",
+        "logistic",
+        "reduce_precision",
+        "round_nearest_afz",
+        "round_nearest_even",
+        "sign",
+        "sinh",
+        "tanh",
+    }
+)
+"""Increasing on all numbers. The logarithm is not here: a part may be below zero."""
+
+
+def _is_float(dtype: str) -> bool:
+    return dtype.startswith(("f", "bf"))
 
 
 def _is_inexact(dtype: str) -> bool:
-    return dtype.startswith(("f", "bf", "complex"))
+    return _is_float(dtype) or dtype.startswith("complex")
 
 
-def _algebra(call: Call, name: str) -> tuple[PartialRow, ...]:
+def _algebra(call: Call, name: str) -> list[PartialRow]:
     dtype = call.results[0].dtype
     if dtype == "i1":
-        return _PREDICATE_ALGEBRA.get(name, ())
+        return _PREDICATE_ALGEBRA.get(name, [])
     if name == "divide" and not _is_inexact(dtype):
-        return ()  # integer division rounds
+        return []  # integer division rounds
     if name == "negate" and dtype.startswith("ui"):
-        return (_SUM,)  # negation of unsigned numbers turns no order around
-    return _ALGEBRA.get(name, ())
+        return _rows("sum", 0)  # negation of unsigned numbers turns no order around
+    if name in _INCREASING and _is_float(dtype):
+        return _rows("max min", 0)
+    rows = _ALGEBRA.get(name, [])
+    if dtype.startswith("complex"):
+        return [row for row in rows if row.reducer == "sum"]
+    return rows + (_FLOAT_ALGEBRA.get(name, []) if _is_float(dtype) else [])
 
 
 def _convert_rule(call: Call) -> Rule:
     (old,), (new,) = call.operands, call.results
+    rows: list[PartialRow] = []
     widens = dtype_bits(new.dtype) >= dtype_bits(old.dtype)
-    passes = widens and _is_inexact(old.dtype) and _is_inexact(new.dtype)
-    return elementwise_rule(call, (_SUM,) if passes else ())
+    if widens and _is_inexact(old.dtype) and _is_inexact(new.dtype):
+        rows += _rows("sum", 0)
+    if _is_float(new.dtype) and not old.dtype.startswith(("complex", "i1")):
+        rows += _rows("max min", 0)
+    return elementwise_rule(call, rows)
 
 
 def moving_rows(call: Call, operands: Sequence[int] = (0,)) -> list[PartialRow]:
