@@ -103,9 +103,6 @@ def unclaimed_rows(found: Probe) -> Iterator[PartialRow]:
     reducers = ("or", "and") if predicates else ("sum", "max", "min")
     if any(d.startswith("complex") for d in (*dtypes, result.dtype)):
         reducers = ("sum",)
-    claimed = [
-        (row.reducer, row.result, set(row.operands)) for row in found.rule.partial
-    ]
     for count in range(1, min(len(operands), 3) + 1):
         for chosen in itertools.combinations(range(len(operands)), count):
             if any((operands[j].dtype == "i1") != predicates for j in chosen):
