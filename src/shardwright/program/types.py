@@ -41,10 +41,6 @@ class TensorType:
     def num_elements(self) -> int:
         return math.prod(self.shape)
 
-    @property
-    def num_bytes(self) -> int:
-        return tile_bytes(self.shape, self.dtype)
-
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
