@@ -32,6 +32,7 @@ from shardwright.program import (
     Step,
     SubAxis,
     Unreduce,
+    dtype_bits,
     step_result_shape,
     ways,
 )
@@ -52,9 +53,31 @@ _REDUCTIONS = {
 def emit_schedule(emitter: Emitter, tile: Value, schedule: Schedule) -> Value:
     """The tile in the target layout, of its tile shape, from one in the source's."""
     value = emitter.reshape(tile, schedule.source.view_tile_shape(schedule.shape))
+    dtype = tensor_type(value.type).dtype
     for step in schedule.steps:
+        reduces = isinstance(step, AllReduce | ReduceScatter | Unreduce)
+        value = _seen_as(emitter, value, dtype if reduces else _moved_as(dtype))
         value = emit_step(emitter, value, step)
+    value = _seen_as(emitter, value, dtype)
     return emitter.reshape(value, schedule.target.tile_shape(schedule.shape))
+
+
+def _moved_as(dtype: str) -> str:
+    """Integers of the same width for narrow floats, which are moved as bits.
+
+    Back ends without arithmetic on them widen floats on the way, which doubles what
+    is received and loses the payload of a NaN.
+    """
+    bits = dtype_bits(dtype)
+    is_narrow = dtype.startswith(("f", "bf")) and bits < 32
+    return f"ui{bits}" if is_narrow else dtype
+
+
+def _seen_as(emitter: Emitter, value: Value, dtype: str) -> Value:
+    type_ = tensor_type(value.type)
+    if type_.dtype == dtype:
+        return value
+    return stablehlo.bitcast_convert(emitter.type(type_.shape, dtype), value)
 
 
 def emit_step(emitter: Emitter, tile: Value, step: Step) -> Value:
