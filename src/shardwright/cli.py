@@ -274,7 +274,7 @@ def redistribute(
     from shardwright.insight.schedules import schedule_dict, schedule_text
     from shardwright.program import Layout
     from shardwright.redistribution import plan_schedule
-    from shardwright.topology import preset
+    from shardwright.topology import check_fits, preset
 
     mesh = _parse_mesh(mesh_text)
     sizes = _parse_shape(shape)
@@ -282,6 +282,7 @@ def redistribute(
     for layout in layouts:
         layout.check_rank(sizes)
     machine = preset(topology or f"cpu-{mesh.num_devices}")
+    check_fits(machine, mesh.num_devices)
     schedule = plan_schedule(sizes, dtype, *layouts, machine)
     if as_json:
         _write(json.dumps(schedule_dict(schedule), indent=2), None)

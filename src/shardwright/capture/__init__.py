@@ -1,7 +1,7 @@
 """A program in any of its forms -> Program."""
 
 from shardwright.capture.files import module_from_bytes, program_from_target
-from shardwright.capture.hlo_shardings import from_hlo, to_hlo
+from shardwright.capture.hlo_shardings import from_hlo, layouts_from_hlo, to_hlo
 from shardwright.capture.jax import Traced, find_mesh, program_from_function
 from shardwright.capture.shardings import (
     from_named_sharding,
@@ -24,6 +24,7 @@ __all__ = [
     "from_hlo",
     "from_named_sharding",
     "from_sdy",
+    "layouts_from_hlo",
     "mesh_from_jax",
     "mesh_from_sdy",
     "meshes_of_module",

@@ -5,24 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from shardwright.insight.explain import bytes_str, seconds_str, step_str
-from shardwright.program import Schedule, TensorType
-from shardwright.topology import Topology
+from shardwright.insight.pictures import layout_picture
+from shardwright.program import Schedule, Step, TensorType, step_result_shape
+from shardwright.topology import Topology, step_bytes, step_seconds
 
 
 def schedule_text(schedule: Schedule, topology: Topology) -> str:
-    """The schedule step by step with its price, and what it was chosen over."""
-    mesh = schedule.source.mesh
+    """Both layouts as pictures, the steps with their prices, and what was rejected."""
     whole = TensorType(schedule.shape, schedule.dtype)
-    lines = [f"{whole} on mesh {mesh}, topology {topology.name}"]
+    lines = [f"{whole} on mesh {schedule.source.mesh}, topology {topology.name}"]
     for word, layout in (("from", schedule.source), ("to", schedule.target)):
         tile = TensorType(layout.tile_shape(schedule.shape), schedule.dtype)
-        lines.append(f"  {word:<4} {layout}  tile {tile}")
+        lines.append(f"{word} {layout}, tile {tile}; devices by tile:")
+        picture = layout_picture(layout, schedule.shape)
+        lines += [f"  {line}" for line in picture.splitlines()]
     lines.append(f"steps ({schedule.family})")
-    lines += [f"  - {step_str(mesh, step)}" for step in schedule.steps] or ["  none"]
+    lines += _steps(schedule, schedule.steps, topology) or ["  none"]
     lines.append(
         f"receives {bytes_str(schedule.bytes_received)} a device, lower bound "
-        f"{bytes_str(schedule.lower_bound)}; {seconds_str(schedule.seconds)}; "
-        f"peak {bytes_str(schedule.peak_bytes)}"
+        f"{bytes_str(schedule.lower_bound)}; {seconds_str(schedule.seconds)}, local "
+        f"copies included; peak {bytes_str(schedule.peak_bytes)}"
     )
     if schedule.alternatives:
         lines.append("rejected")
@@ -31,16 +33,33 @@ def schedule_text(schedule: Schedule, topology: Topology) -> str:
             f"  {other.family}: {bytes_str(other.bytes_received)}, "
             f"{seconds_str(other.seconds)}"
         )
+        lines += [f"  {x}" for x in _steps(schedule, other.steps, topology)]
     return "\n".join(lines)
+
+
+def _steps(
+    schedule: Schedule, steps: tuple[Step, ...], topology: Topology
+) -> list[str]:
+    """A line a step: what it does, what it receives, how long the network takes."""
+    mesh, dtype = schedule.mesh, schedule.dtype
+    tile = schedule.source.view_tile_shape(schedule.shape)
+    lines = []
+    for step in steps:
+        received = step_bytes(step, tile, dtype)
+        seconds = step_seconds(topology, mesh, step, tile, dtype)
+        price = f": {bytes_str(received)}, {seconds_str(seconds)}" if received else ""
+        lines.append(f"  - {step_str(mesh, step)}{price}")
+        tile = step_result_shape(step, tile)
+    return lines
 
 
 def schedule_dict(schedule: Schedule) -> dict[str, Any]:
     """The same facts as JSON-ready data."""
-    mesh = schedule.source.mesh
+    mesh = schedule.mesh
     return {
         "shape": list(schedule.shape),
         "dtype": schedule.dtype,
-        "mesh": dict(mesh.axes),
+        "mesh": dict(schedule.source.mesh.axes),
         "source": str(schedule.source),
         "target": str(schedule.target),
         "family": schedule.family,

@@ -39,21 +39,28 @@ def lower(plan: Plan, *, annotate: bool = False) -> ir.Module:
     return module
 
 
-def schedule_module(schedule: Schedule, type_: TensorType) -> bytes:
-    """MLIR bytecode of a program that takes one tile through a schedule."""
+def schedule_module(
+    schedule: Schedule, type_: TensorType, *, stacked: bool = False
+) -> bytes:
+    """MLIR bytecode of a program that takes one tile through a schedule.
+
+    With `stacked`, the tile has a first dim of one before and after.
+    """
+    front = (1,) if stacked else ()
     context = make_context()
     with context, ir.Location.unknown():
         module = ir.Module.create()
-        emitter = Emitter(schedule.source.mesh, context)
+        emitter = Emitter(schedule.mesh, context)
         tile, result = (
-            emitter.type(layout.tile_shape(type_.shape), type_.dtype)
+            emitter.type(front + layout.tile_shape(type_.shape), type_.dtype)
             for layout in (schedule.source, schedule.target)
         )
         with ir.InsertionPoint(module.body):
             function = func.FuncOp("main", ([tile], [result]))
         with ir.InsertionPoint(function.add_entry_block()):
-            argument = function.arguments[0]
-            func.ReturnOp([emit_schedule(emitter, argument, schedule)])
+            moved = emit_schedule(emitter, function.arguments[0], schedule)
+            shape = schedule.target.tile_shape(type_.shape)
+            func.ReturnOp([emitter.reshape(moved, front + shape)])
     run_passes(module, "canonicalize,cse")
     return module_bytes(module)
 

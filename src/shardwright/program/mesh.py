@@ -118,6 +118,10 @@ class Mesh:
         """Logical device at a row-major position."""
         return position if self.device_ids is None else self.device_ids[position]
 
+    def position_of(self, device: int) -> int:
+        """Row-major position of a logical device."""
+        return device if self.device_ids is None else self.device_ids.index(device)
+
     def axis_str(self, axis: SubAxis) -> str:
         """`x` for a whole axis, `x:(1)2` for a factor of it."""
         return axis.name if self.is_whole(axis) else str(axis)

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from shardwright.program.layout import Layout
-from shardwright.program.mesh import SubAxis, ways
+from shardwright.program.mesh import Mesh, SubAxis, ways
 
 Axes = tuple[SubAxis, ...]
 Offsets = tuple[int, ...]
@@ -157,7 +157,8 @@ class Schedule:
 
     Bytes are per device, for the device that receives most. `lower_bound` is
     what any schedule must let some device receive. `alternatives` are the
-    candidates that lost, cheapest first.
+    candidates that lost, cheapest first. `steps_mesh` is the mesh whose axes the
+    steps name, where that is not the source's.
     """
 
     shape: tuple[int, ...]
@@ -171,6 +172,12 @@ class Schedule:
     peak_bytes: int
     seconds: float
     alternatives: tuple[Alternative, ...] = ()
+    steps_mesh: Mesh | None = None
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh whose axes the steps name."""
+        return self.steps_mesh or self.source.mesh
 
     @property
     def num_collectives(self) -> int:

@@ -118,8 +118,11 @@ class _Check:
         result = np.zeros((), np.int64)
         inside = np.ones((), bool)
         tiles = layout.tile_shape(shape)
+        place = position
+        if layout.mesh != self.mesh:  # the steps' positions are logical devices
+            place = layout.mesh.position_of(position)
         for d, (n, tile) in enumerate(zip(shape, tiles, strict=True)):
-            start = self.mesh.index(position, layout.dims[d]) * tile
+            start = layout.mesh.index(place, layout.dims[d]) * tile
             index = np.arange(start, start + tile)
             result = result[..., None] * n + index
             inside = inside[..., None] & (index < n)
@@ -156,6 +159,9 @@ def _no_parts(reducer: str, tiles: Tiles) -> Tiles:
 def _projected(schedule: Schedule) -> _Check:
     """The schedule on the axes that matter, innermost runs joined."""
     source, target = schedule.source, schedule.target
+    if schedule.steps_mesh is not None:
+        shape, steps = schedule.shape, schedule.steps
+        return _Check(schedule.mesh, source, target, shape, shape, steps, (), (), ())
     kept = tuple(a for a, r in source.partial if (a, r) in target.partial)
     owed = tuple(a for a, r in source.partial if (a, r) not in target.partial)
     new = tuple(a for a, r in target.partial if (a, r) not in source.partial)

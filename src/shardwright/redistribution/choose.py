@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -153,7 +153,7 @@ def _ranked(request: Request) -> list[Alternative]:
     found: dict[tuple[Step, ...], Alternative] = {}
     for family, steps in _candidates(request):
         if steps not in found:
-            found[steps] = _priced(request, family, steps)
+            found[steps] = priced(request, family, steps)
     if found and _has_levels(request.prices.topology, request.prices.mesh):
         ordered = ordered_problem(
             request.shape,
@@ -166,7 +166,7 @@ def _ranked(request: Request) -> list[Alternative]:
         if ordered is not None and below > 0.0:
             steps = cheapest_ordered(ordered, request.prices, below)
             if steps is not None:
-                found[steps] = _priced(request, "sequence", steps)
+                found[steps] = priced(request, "sequence", steps)
     if not found:
         raise PlanError(
             f"no schedule takes a tensor of shape {request.shape} from "
@@ -174,7 +174,12 @@ def _ranked(request: Request) -> list[Alternative]:
             "the cuts do not nest and too many devices take part; choose cuts that "
             "divide the dims"
         )
-    return sorted(found.values(), key=_rank)
+    return ranked_by_price(found.values())
+
+
+def ranked_by_price(candidates: Iterable[Alternative]) -> list[Alternative]:
+    """Cheapest first; ties by bytes, number of collectives, peak bytes."""
+    return sorted(candidates, key=_rank)
 
 
 def _rank(candidate: Alternative) -> tuple[float, int, int, int]:
@@ -279,7 +284,8 @@ def _family(steps: tuple[Step, ...]) -> str:
     return "shuffled sequence" if shuffled else "sequence"
 
 
-def _priced(request: Request, family: str, steps: tuple[Step, ...]) -> Alternative:
+def priced(request: Request, family: str, steps: tuple[Step, ...]) -> Alternative:
+    """A candidate with what it costs."""
     prices = request.prices
     tile = request.source.view_tile_shape(request.shape)
     received = 0

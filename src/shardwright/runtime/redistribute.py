@@ -1,4 +1,4 @@
-"""Move an array to another sharding by the best schedule, and plan such a move."""
+"""Move arrays to other shardings by the best schedule, and plan such moves."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ from functools import lru_cache
 from typing import Any
 
 import jax
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import Mesh as JaxMesh
+from jax.sharding import PartitionSpec as P
 
-from shardwright.capture import from_named_sharding, to_partition_spec
+from shardwright.capture import (
+    from_named_sharding,
+    layouts_from_hlo,
+    to_hlo,
+    to_partition_spec,
+)
 from shardwright.errors import LayoutError
 from shardwright.lowering import schedule_module
-from shardwright.program import Schedule, TensorType
-from shardwright.redistribution import plan_schedule
+from shardwright.program import Layout, Mesh, Schedule, TensorType
+from shardwright.redistribution import plan_across, plan_schedule
 from shardwright.runtime.call import sharded_call
 from shardwright.runtime.dtypes import mlir_dtype
 from shardwright.runtime.jit import resolve_topology
@@ -20,16 +27,24 @@ from shardwright.topology import Topology
 
 
 def redistribute(
-    x: jax.Array, sharding: NamedSharding, *, topology: Topology | str | None = None
-) -> jax.Array:
-    """`x` in another NamedSharding of its mesh, moved by the cheapest schedule.
+    x: Any, sharding: Any, *, topology: Topology | str | None = None
+) -> Any:
+    """`x` in another NamedSharding, moved by the cheapest schedule.
 
-    As `jax.device_put(x, sharding)`, and traceable under `jax.jit`. Raises
-    LayoutError where `x` has no NamedSharding, or one on another mesh.
+    As `jax.device_put(x, sharding)`: `x` may be a tree of arrays and `sharding` a
+    tree that is a prefix of it. The new mesh may differ from the array's, in axes and
+    in device order, as long as it is over the same devices. Raises LayoutError where
+    an array has no NamedSharding, or a sharding does not divide its shape.
     """
-    source = _sharding_of(x)
-    shape, dtype = tuple(x.shape), mlir_dtype(x.dtype)
-    return _mover(shape, dtype, source, sharding, topology)(x)
+    wanted, tree = jax.tree.flatten(
+        sharding, is_leaf=lambda s: isinstance(s, NamedSharding)
+    )
+    parts = tree.flatten_up_to(x)
+    moved = [
+        jax.tree.map(lambda leaf, s=s: _redistribute(leaf, s, topology), part)
+        for part, s in zip(parts, wanted, strict=True)
+    ]
+    return jax.tree.unflatten(tree, moved)
 
 
 def plan_redistribution(
@@ -43,6 +58,17 @@ def plan_redistribution(
     """
     shape, dtype = tuple(x.shape), mlir_dtype(x.dtype)
     return _schedule(shape, dtype, _sharding_of(x), sharding, topology)
+
+
+def _redistribute(
+    x: jax.Array, sharding: NamedSharding, topology: Topology | str | None
+) -> jax.Array:
+    source = _sharding_of(x)
+    shape, dtype = tuple(x.shape), mlir_dtype(x.dtype)
+    if _same_mesh(source.mesh, sharding.mesh):
+        return _mover(shape, dtype, source, sharding, topology)(x)
+    move, flat = _tile_mover(shape, dtype, source, sharding, topology)
+    return _unstacked(move(_stacked(x, flat)), shape, sharding)
 
 
 def _sharding_of(x: Any) -> NamedSharding:
@@ -62,11 +88,6 @@ def _schedule(
     target: NamedSharding,
     topology: Topology | str | None,
 ) -> Schedule:
-    if not _same_mesh(source.mesh, target.mesh):
-        raise LayoutError(
-            f"the array lies on mesh {source.mesh}, the sharding asked for on "
-            f"{target.mesh}; both must have the same axes over the same devices"
-        )
     old, new = (from_named_sharding(s, len(shape)).layout for s in (source, target))
     for what, layout in (("array's", old), ("target", new)):
         if not layout.is_even(shape):
@@ -75,7 +96,14 @@ def _schedule(
                 f"{layout.mesh}; choose axes that divide each dim"
             )
     machine = resolve_topology(topology, source.mesh)
-    return plan_schedule(shape, dtype, old, new, machine)
+    if _same_mesh(source.mesh, target.mesh):
+        return plan_schedule(shape, dtype, old, new, machine)
+    order = _positions(source.mesh, target.mesh)
+    new = Layout(Mesh(new.mesh.axes, order), new.dims)
+    common = _on_one_mesh(old, new, shape)
+    if common is not None:
+        return plan_schedule(shape, dtype, *common, machine)
+    return plan_across(shape, dtype, old, new, machine)
 
 
 def _same_mesh(one: Any, other: Any) -> bool:
@@ -84,6 +112,78 @@ def _same_mesh(one: Any, other: Any) -> bool:
     if isinstance(one, AbstractMesh) or isinstance(other, AbstractMesh):
         return True
     return bool((one.devices == other.devices).all())
+
+
+# Between meshes -----------------------------------------------------------------
+
+
+def _positions(one: Any, other: Any) -> tuple[int, ...] | None:
+    """Where each device of `other`, in its order, stands in the order of `one`.
+
+    None for the same order, which is taken to be so where a mesh is abstract.
+    """
+    if one.size != other.size:
+        raise LayoutError(
+            f"the array lies on mesh {one} of {one.size} devices, the sharding asked "
+            f"for on {other} of {other.size}; both must be over the same devices"
+        )
+    if isinstance(one, AbstractMesh) or isinstance(other, AbstractMesh):
+        return None
+    place = {device: i for i, device in enumerate(one.devices.flat)}
+    if any(device not in place for device in other.devices.flat):
+        raise LayoutError(
+            f"the array lies on mesh {one}, the sharding asked for on {other}, which "
+            "has other devices; use jax.device_put"
+        )
+    return tuple(place[device] for device in other.devices.flat)
+
+
+def _on_one_mesh(
+    old: Layout, new: Layout, shape: tuple[int, ...]
+) -> tuple[Layout, Layout] | None:
+    """Both layouts on a mesh whose axes serve both, if there is one."""
+    texts = [to_hlo(layout, shape) for layout in (old, new)]
+    count = old.mesh.num_devices
+    try:
+        mesh, (first, second) = layouts_from_hlo(texts, [len(shape)] * 2, count)
+    except LayoutError:
+        return None
+    if mesh.device_ids is not None or first is None or second is None:
+        return None
+    return first.layout, second.layout
+
+
+def _stacked(x: jax.Array, flat: NamedSharding) -> jax.Array:
+    """The tiles of all devices, one after the other along a first dim."""
+    tiles = [shard.data[None] for shard in x.addressable_shards]
+    shape = (flat.mesh.size, *tiles[0].shape[1:])
+    return jax.make_array_from_single_device_arrays(shape, flat, tiles)
+
+
+def _unstacked(
+    x: jax.Array, shape: tuple[int, ...], sharding: NamedSharding
+) -> jax.Array:
+    tiles = [shard.data[0] for shard in x.addressable_shards]
+    return jax.make_array_from_single_device_arrays(shape, sharding, tiles)
+
+
+@lru_cache(maxsize=4096)
+def _tile_mover(
+    shape: tuple[int, ...],
+    dtype: str,
+    source: NamedSharding,
+    target: NamedSharding,
+    topology: Topology | str | None,
+) -> tuple[Any, NamedSharding]:
+    """A function of stacked tiles, and how it wants them, in the source's order."""
+    schedule = _schedule(shape, dtype, source, target, topology)
+    module = schedule_module(schedule, TensorType(shape, dtype), stacked=True)
+    order: Any = source.mesh.devices
+    mesh = JaxMesh(order.reshape(-1), ("all",), axis_types=(AxisType.Auto,))
+    flat = NamedSharding(mesh, P("all"))
+    tile = (1, *schedule.target.tile_shape(shape))
+    call = sharded_call(module, mesh, [flat.spec], [flat.spec], [(tile, dtype)])
+    return jax.jit(lambda x: call(x)[0]), flat
 
 
 @lru_cache(maxsize=4096)
