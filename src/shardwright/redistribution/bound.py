@@ -9,9 +9,12 @@ And over all devices: take one element that q devices want. Each of its p parts 
 on devices of its own, so the first device to know all p has let at least p - 1
 messages be received (the others must reach it), and each of the other q - 1 must
 receive at least one more: p + q - 2 in all (for q = p the known 2p - 2 of gossip).
-Summed over the N elements and shared out evenly over D devices,
+Where nobody who wants the element holds a part, one more: either the first to know
+all does not want it, or it began with none. Of N elements N / M have such a device, M
+being the ways of the axes that cut another digit before than after. Summed over the
+elements and shared out evenly over D devices,
 
-    bound = max( max_d |T_d|,  (N (p - 2) + sum_d |T_d|) / D ).
+    bound = max( max_d |T_d|,  (N (p - 1) - N / M + sum_d |T_d|) / D ).
 
 For p devices this is (p-1)/p N for a reduce-scatter and 2 (p-1)/p N for an
 all-reduce, which both reach. D counts every device of the mesh that plays a part or
@@ -87,8 +90,20 @@ def _of_partial(
     unreduced = math.prod(problem.atoms[a].size for a, _ in problem.unreduced)
     devices = source.mesh.num_devices // _agreed_ways(problem, source, target)
     wanted = devices * tile // unreduced
-    shared = -(-(whole * (parts - 2) + wanted) // devices)
+    shared = -(
+        -(whole * (parts - 1) - whole // _turned_ways(problem) + wanted) // devices
+    )
     return max(-(-tile // unreduced), shared)
+
+
+def _turned_ways(problem: Problem) -> int:
+    """Ways of the atoms that cut one digit in the source and another in the target."""
+    wants = {d.target: i for i, d in enumerate(problem.digits) if d.target != FREE}
+    return math.prod(
+        problem.atoms[d.source].size
+        for i, d in enumerate(problem.digits)
+        if d.source != FREE and wants.get(d.source, i) != i
+    )
 
 
 def _agreed_ways(problem: Problem, source: Layout, target: Layout) -> int:

@@ -10,11 +10,12 @@ from typing import Any
 
 from shardwright.errors import PlanError
 from shardwright.program.layout import Layout
-from shardwright.program.mesh import Mesh
+from shardwright.program.mesh import Mesh, ways
 from shardwright.program.schedule import (
     AllReduce,
     Alternative,
     Exchange,
+    ReduceScatter,
     Schedule,
     Shuffle,
     Step,
@@ -199,6 +200,8 @@ def _candidates(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
         return
     for steps in _by_digits(problem, request.prices):
         yield _family(steps), steps
+    if problem.owed:
+        yield from _reduced_first(request)
 
 
 def _by_digits(problem: Problem, prices: Prices) -> Iterator[tuple[Step, ...]]:
@@ -216,11 +219,9 @@ def _without_digits(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
     source, target = request.source, request.target
     owed = tuple(p for p in source.partial if p not in target.partial)
     if owed:
-        kept = tuple(p for p in source.partial if p not in owed)
-        reduced = dataclasses.replace(source, partial=kept)
-        steps: tuple[Step, ...] = tuple(AllReduce((axis,), r) for axis, r in owed)
-        steps += _leg(request, reduced, target)
-    elif source.partial != target.partial:
+        yield from _reduced_first(request)
+        return
+    if source.partial != target.partial:
         new = tuple(p for p in target.partial if p not in source.partial)
         steps = _leg(
             request, source, dataclasses.replace(target, partial=source.partial)
@@ -232,6 +233,26 @@ def _without_digits(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
         yield from routes(request)
         return
     yield _family(steps), steps
+
+
+def _reduced_first(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
+    """Reduce, whole or scattered along any dim that allows it, then move."""
+    source, target = request.source, request.target
+    owed = tuple(p for p in source.partial if p not in target.partial)
+    axes, reducer = tuple(axis for axis, _ in owed), owed[0][1]
+    kept = tuple(p for p in source.partial if p not in owed)
+    whole = dataclasses.replace(source, partial=kept)
+    ways_to: list[tuple[Step, Layout]] = [(AllReduce(axes, reducer), whole)]
+    tile = source.view_tile_shape(request.shape)
+    if source.is_even(request.shape):
+        for d, n in enumerate(tile):
+            if n % ways(axes) == 0:
+                cut = (*source.dims[:d], source.dims[d] + axes, *source.dims[d + 1 :])
+                scattered = Layout(source.mesh, cut, kept, source.view)
+                ways_to.append((ReduceScatter(d, axes, reducer), scattered))
+    for step, reduced in ways_to:
+        steps = (step, *_leg(request, reduced, target))
+        yield _family(steps), steps
 
 
 def _by_gathering(request: Request) -> tuple[Step, ...]:
