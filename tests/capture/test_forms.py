@@ -162,3 +162,38 @@ def test_per_device_program_is_refused(examples: Path, tmp_path: Path):
     path.write_text(partitioned_text(place(program, preset("cpu-8")), "stablehlo"))
     with pytest.raises(InputError, match="written for one device of many"):
         program_from_target(str(path))
+
+
+def dumped(make_mesh, **axes: int):
+    """A program with arguments, a constraint and a result laid out, lowered by JAX."""
+    mesh = make_mesh(**axes)
+    x = jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=NamedSharding(mesh, P("x")))
+    w = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+
+    def f(x, w):
+        y = jax.lax.with_sharding_constraint(x @ w, NamedSharding(mesh, P(None, "y")))
+        return jax.nn.relu(y), y.sum()
+
+    out = (NamedSharding(mesh, P("y", "x")), None)
+    return jax.jit(f, out_shardings=out).lower(x, w)
+
+
+def test_hlo_of_todays_jax_keeps_shardys_shardings(make_mesh, tmp_path: Path):
+    path = tmp_path / "dump.hlo"
+    path.write_text(dumped(make_mesh, x=2, y=2).as_text("hlo"))
+    program = program_from_target(str(path))
+    assert str(program.mesh) == "(x=2,y=2)"
+    inputs = [c and str(c.layout) for c in program.input_constraints]
+    outputs = [c and str(c.layout) for c in program.output_constraints]
+    assert inputs[0] == "[x, -]"
+    assert outputs[0] == "[y, x]"
+    given = [str(op.constraint.layout) for op in program.ops if op.is_constraint]
+    assert given == ["[-, y]"]
+    assert not any(op.name == "stablehlo.custom_call" for op in program.ops)
+
+
+def test_hlo_after_partitioning_is_refused(make_mesh, tmp_path: Path):
+    path = tmp_path / "after.hlo"
+    path.write_text(dumped(make_mesh, x=2, y=2).compile().as_text())
+    with pytest.raises(InputError, match="written for one device of many"):
+        program_from_target(str(path))

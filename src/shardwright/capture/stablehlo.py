@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from shardwright.capture.hlo import shardings_to_sdy
+from shardwright.capture.roundtrip import frontend_attributes_to_sdy
 from shardwright.capture.shardings import from_sdy, mesh_from_sdy
 from shardwright.errors import InputError, LayoutError
 from shardwright.jaxlib_bindings import (
@@ -82,8 +83,11 @@ def program_from_module(
     Raises InputError for an op of an unknown dialect or a dynamic shape, and
     LayoutError for a sharding that does not fit.
     """
+    for op in walk_regions(module.operation):
+        refuse(op, location_of(op))
     num_devices = num_devices or _num_partitions(module)
-    shardings_to_sdy(module, num_devices, keep_op_shardings=keep_op_shardings)
+    if not frontend_attributes_to_sdy(module):
+        shardings_to_sdy(module, num_devices, keep_op_shardings=keep_op_shardings)
     inline_calls(module)
     run_passes(module, "canonicalize,cse,sdy-constant-or-scalar-splitter")
     restore_constants(module)
@@ -172,11 +176,9 @@ class _Reader:
 
     def op(self, op: ir.Operation, index: int) -> Op:
         name = op.name
-        location = Location(location_name(op.location), *location_file(op.location))
+        location = location_of(op)
         if name.split(".")[0] not in _KNOWN_DIALECTS:
             raise InputError(f"unknown operation {name!r} at {location}")
-        for inner in (op, *walk_regions(op)):
-            refuse(inner, location)
         captured = captured_values(op)
         operands = tuple(self.ids[value] for value in (*op.operands, *captured))
         attrs = [
@@ -247,6 +249,11 @@ class _Reader:
         except LayoutError as error:
             raise LayoutError(f"{location}: {error}") from None
         return found
+
+
+def location_of(op: ir.Operation) -> Location:
+    """Where the op comes from, as data."""
+    return Location(location_name(op.location), *location_file(op.location))
 
 
 def refuse(op: ir.Operation, location: Location) -> None:
