@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from shardwright.placement.problem import Candidate
 from shardwright.placement.state import State
 
-MAX_RIPPLE = 400
-"""Ops that one change may reach."""
 
-
-def descend(state: State, max_sweeps: int = 8) -> None:
+def descend(state: State, reach: int, max_sweeps: int = 8) -> None:
     """Improve `state` in place until no single or rippled change saves time.
+
+    A ripple changes `reach` ops at most.
 
     After the first sweep only ops near a change are looked at again.
     """
@@ -25,7 +24,7 @@ def descend(state: State, max_sweeps: int = 8) -> None:
     for _ in range(max_sweeps):
         before = list(state.chosen)
         _improve_single(state, near)
-        _improve_rippled(state, near)
+        _improve_rippled(state, near, reach)
         changed = {i for i, c in enumerate(before) if c is not state.chosen[i]}
         near = changed | {n for i in changed for n in _neighbours(state, i)}
         if not near:
@@ -116,7 +115,7 @@ def _improve_inputs(state: State) -> None:
         state.forget(value)
 
 
-def _improve_rippled(state: State, near: set[int]) -> None:
+def _improve_rippled(state: State, near: set[int], reach: int) -> None:
     problem = state.problem
     for op in sorted(near):
         if op in problem.free or op in problem.pinned:
@@ -126,7 +125,7 @@ def _improve_rippled(state: State, near: set[int]) -> None:
         for candidate in tuple(options(state, op)):
             if candidate is state.chosen[op]:
                 continue
-            changes = ripple(state, op, candidate)
+            changes = ripple(state, op, candidate, reach)
             if len(changes) > 1:
                 state.trial(changes)
 
@@ -142,45 +141,27 @@ def _at_border(state: State, op: int) -> bool:
     )
 
 
-def ripple(state: State, op: int, candidate: Candidate) -> dict[int, Candidate]:
+def ripple(
+    state: State, op: int, candidate: Candidate, reach: int
+) -> dict[int, Candidate]:
     """The change of one op, and of every light op that would follow it."""
-    problem = state.problem
-    ops = problem.program.ops
+    problem, chosen = state.problem, state.chosen
     changes = {op: candidate}
     queue = deque([op])
-    while queue and len(changes) < MAX_RIPPLE:
+    while queue and len(changes) < reach:
         at = queue.popleft()
         now = changes[at]
-        for value, layout in zip(ops[at].results, now.makes, strict=True):
-            for use in problem.uses[value]:
-                _follow(state, changes, queue, use.op, use.operand, False, layout)
-        for value, layout in zip(ops[at].operands, now.needs, strict=True):
-            producer = problem.producer.get(value, -1)
-            if producer >= 0:
-                index = ops[producer].results.index(value)
-                _follow(state, changes, queue, producer, index, True, layout)
+        for link in problem.links[at]:
+            other = link.op
+            if other in changes:
+                continue
+            layout = (now.makes if link.from_result else now.needs)[link.position]
+            current = chosen[other]
+            held = current.makes if link.to_result else current.needs
+            if held[link.index] == layout:
+                continue
+            wanted = problem.derived(other, link.index, link.to_result, layout)
+            if wanted is not current and problem.allowed(other, wanted):
+                changes[other] = wanted
+                queue.append(other)
     return changes
-
-
-def _follow(
-    state: State,
-    changes: dict[int, Candidate],
-    queue: deque[int],
-    op: int,
-    index: int,
-    is_result: bool,
-    layout: int,
-) -> None:
-    problem = state.problem
-    if op < 0 or op in changes or op in problem.heavy:
-        return
-    if op in problem.free or op in problem.pinned:
-        return
-    current = state.chosen[op]
-    if (current.makes if is_result else current.needs)[index] == layout:
-        return
-    wanted = problem.derived(op, index, is_result, layout)
-    if wanted is current or not problem.allowed(op, wanted):
-        return
-    changes[op] = wanted
-    queue.append(op)

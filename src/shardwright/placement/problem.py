@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 from shardwright.errors import PlanError
@@ -35,6 +36,21 @@ class Candidate:
     needs: tuple[int, ...]
     makes: tuple[int, ...]
     seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Link:
+    """From an op to a light one that shares a value with it and would follow it.
+
+    `position` is the value's among the op's results or operands, `index` among the
+    other's.
+    """
+
+    from_result: bool
+    position: int
+    op: int
+    index: int
+    to_result: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,6 +103,23 @@ class Problem:
             for i, op in enumerate(program.ops)
             if (pin := self._pin(i, op)) is not None
         }
+
+        self.links = tuple(map(tuple, map(self._links, program.ops)))
+
+    def _links(self, op: Op) -> Iterator[Link]:
+        for position, value in enumerate(op.results):
+            for use in self.uses[value]:
+                if self._follows(use.op):
+                    yield Link(True, position, use.op, use.operand, False)
+        for position, value in enumerate(op.operands):
+            other = self.producer.get(value, -1)
+            if self._follows(other):
+                index = self.program.ops[other].results.index(value)
+                yield Link(False, position, other, index, True)
+
+    def _follows(self, op: int) -> bool:
+        fixed = op in self.heavy or op in self.free or op in self.pinned
+        return op >= 0 and not fixed
 
     # Layouts ----------------------------------------------------------------
 
