@@ -78,18 +78,28 @@ def cheapest_seconds(
     if problem is None or math.prod(shape) == 0:
         return _plan(shape, dtype, source, target, topology).seconds
     prices = Prices(topology, source.mesh, dtype)
-    key = (_nameless(problem, prices), source.mesh.num_devices, dtype, topology)
-    found = _SECONDS.get(key)
-    if found is None:
-        tile = tile_shape(problem.sizes, source_groups(problem))
-        found = min(
-            prices.path(steps, tile).seconds for steps in _by_digits(problem, prices)
-        )
-        _SECONDS[key] = found
-    return found
+    key = (_nameless(problem, prices), source.mesh.num_devices)
+    return _seconds(_Question(key, dtype, topology, problem, prices))
 
 
-_SECONDS: dict[Any, float] = {}
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Question:
+    """A change to price; questions with one key, type and topology have one answer."""
+
+    key: tuple[Any, ...]
+    dtype: str
+    topology: Topology
+    problem: Problem = dataclasses.field(compare=False)
+    prices: Prices = dataclasses.field(compare=False)
+
+
+@lru_cache(maxsize=1 << 16)
+def _seconds(question: _Question) -> float:
+    problem, prices = question.problem, question.prices
+    tile = tile_shape(problem.sizes, source_groups(problem))
+    return min(
+        prices.path(steps, tile).seconds for steps in _by_digits(problem, prices)
+    )
 
 
 def _nameless(problem: Problem, prices: Prices) -> tuple[Any, ...]:
