@@ -36,7 +36,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def test_partition_prints_hlo(examples: Path, golden):
+def test_partition_prints_hlo(examples: Path):
     done = run("partition", str(examples / "dot_reshard.hlo"), "--topology", "h100-8")
     assert (done.returncode, done.stderr) == (0, "")
     hlo_text_to_module(done.stdout)

@@ -197,3 +197,24 @@ def test_hlo_after_partitioning_is_refused(make_mesh, tmp_path: Path):
     path.write_text(dumped(make_mesh, x=2, y=2).compile().as_text())
     with pytest.raises(InputError, match="written for one device of many"):
         program_from_target(str(path))
+
+
+def test_shardings_on_ops_of_stablehlo_are_kept_alike(tmp_path: Path):
+    path = tmp_path / "program.mlir"
+    path.write_text(
+        """
+        sdy.mesh @m = <["x"=2]>
+        func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
+          %0 = stablehlo.tanh %a
+              {sdy.sharding = #sdy.sharding_per_value<[<@m, [{"x"}]>]>} : tensor<8xf32>
+          return %0 : tensor<8xf32>
+        }
+        """
+    )
+    (hint,) = program_from_target(str(path)).ops
+    assert hint.constraint is not None
+    assert not hint.constraint.given
+    _, kept = program_from_target(str(path), keep_op_shardings=True).ops
+    assert kept.is_constraint
+    assert kept.constraint is not None
+    assert kept.constraint.given

@@ -64,8 +64,7 @@ def given_layouts_are_kept(plan: Plan) -> None:
         assert given is None or any(given.open_dims) or given.layout == layout
     for given, layout in zip(program.output_constraints, plan.outputs, strict=True):
         assert given is None or any(given.open_dims) or given.layout == layout
-    for op, strategy in zip(program.ops, plan.strategies, strict=True):
-        del strategy
+    for op in program.ops:
         if op.is_constraint and op.constraint and op.constraint.given:
             assert plan.made[op.results[0]] == op.constraint.layout
 

@@ -135,7 +135,9 @@ def test_no_row_of_algebra_is_missing(entry: Entry, index: int):
         for row in unclaimed_rows(found)
         if is_right(found, Strategy(partial=((row, (axis,)),)))
     ]
-    if entry.name not in EXPLAINED:
+    if entry.name in EXPLAINED:
+        assert missing or len(entry.samples) > 1, "nothing is missing: drop the reason"
+    else:
         assert missing == []
 
 

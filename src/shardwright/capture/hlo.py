@@ -20,6 +20,7 @@ from shardwright.jaxlib_bindings import (
     find_main,
     ir,
     operations,
+    per_value_shardings,
     sdy,
     string_attr,
     tensor_type,
@@ -42,9 +43,7 @@ class _Site:
     index: int = 0
 
 
-def shardings_to_sdy(
-    module: ir.Module, num_devices: int | None, *, keep_op_shardings: bool = False
-) -> None:
+def shardings_to_sdy(module: ir.Module, num_devices: int | None) -> None:
     """Rewrite every `mhlo.sharding` of the module in place; nothing if there is none.
 
     Raises LayoutError or InputError for a sharding that does not fit.
@@ -67,7 +66,7 @@ def shardings_to_sdy(
             if site.op is not None:
                 del site.op.attributes[_KEY]
             if constraint is not None and mesh.axes:
-                _write(site, main, constraint, keep_op_shardings)
+                _write(site, main, constraint)
 
 
 def _function_sites(main: ir.Operation) -> list[_Site]:
@@ -109,31 +108,34 @@ def _is_user_constraint(op: ir.Operation) -> bool:
     return op.name == "stablehlo.custom_call" and target == "Sharding"
 
 
-def _write(
-    site: _Site,
-    main: ir.Operation,
-    constraint: Constraint,
-    keep_op_shardings: bool,
-) -> None:
+def _write(site: _Site, main: ir.Operation, constraint: Constraint) -> None:
     attr = to_sdy(constraint, "mesh", main.context)
     if site.op is None:
         _set_function_attr(main, site, attr)
         return
-    if not _is_user_constraint(site.op) and not keep_op_shardings:
+    if not _is_user_constraint(site.op):
         values = sdy.TensorShardingPerValueAttr.get([attr])
         site.op.attributes["sdy.sharding"] = values
         return
-    result = site.op.results[0]
-    if _is_user_constraint(site.op):
-        with ir.InsertionPoint(site.op), site.op.location:
-            made = sdy.ShardingConstraintOp(site.op.operands[0], attr)
-        result.replace_all_uses_with(made.result)
-        site.op.erase()
-        return
     with ir.InsertionPoint(site.op), site.op.location:
-        made = sdy.ShardingConstraintOp(result, attr)
-    made.operation.move_after(site.op)
-    result.replace_all_uses_except(made.result, made.operation)
+        made = sdy.ShardingConstraintOp(site.op.operands[0], attr)
+    site.op.results[0].replace_all_uses_with(made.result)
+    site.op.erase()
+
+
+def pin_op_shardings(module: ir.Module) -> None:
+    """Turn every sharding on an op of one result into a constraint on it, in place."""
+    with module.context:
+        for op in list(operations(find_main(module).regions[0].blocks[0])):
+            if "sdy.sharding" not in op.attributes or len(op.results) != 1:
+                continue
+            (attr,) = per_value_shardings(op.attributes["sdy.sharding"])
+            del op.attributes["sdy.sharding"]
+            result = op.results[0]
+            with ir.InsertionPoint(op), op.location:
+                made = sdy.ShardingConstraintOp(result, attr)
+            made.operation.move_after(op)
+            result.replace_all_uses_except(made.result, made.operation)
 
 
 def _set_function_attr(main: ir.Operation, site: _Site, attr: ir.Attribute) -> None:

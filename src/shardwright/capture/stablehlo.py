@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from shardwright.capture.hlo import shardings_to_sdy
+from shardwright.capture.hlo import pin_op_shardings, shardings_to_sdy
 from shardwright.capture.roundtrip import frontend_attributes_to_sdy
 from shardwright.capture.shardings import from_sdy, mesh_from_sdy
 from shardwright.errors import InputError, LayoutError
@@ -87,13 +87,15 @@ def program_from_module(
         refuse(op, location_of(op))
     num_devices = num_devices or _num_partitions(module)
     if not frontend_attributes_to_sdy(module):
-        shardings_to_sdy(module, num_devices, keep_op_shardings=keep_op_shardings)
+        shardings_to_sdy(module, num_devices)
     inline_calls(module)
+    if keep_op_shardings:
+        pin_op_shardings(module)
     run_passes(module, "canonicalize,cse,sdy-constant-or-scalar-splitter")
     restore_constants(module)
     meshes = meshes_of_module(module)
-    reader = _Reader(meshes, _main_mesh(meshes, num_devices), explicit)
-    reader.keep_op_shardings = keep_op_shardings
+    hints = explicit and not keep_op_shardings
+    reader = _Reader(meshes, _main_mesh(meshes, num_devices), hints)
     return reader.read(module)
 
 
@@ -137,12 +139,11 @@ class _Reader:
     """Numbers the values of one main function and reads its operations."""
 
     def __init__(
-        self, meshes: dict[str, Mesh | None], mesh: Mesh, explicit: bool
+        self, meshes: dict[str, Mesh | None], mesh: Mesh, type_hints: bool
     ) -> None:
         self.meshes = meshes
         self.mesh = mesh
-        self.explicit = explicit
-        self.keep_op_shardings = False
+        self.type_hints = type_hints
         self.ids: dict[Any, int] = {}
         self.types: list[TensorType] = []
 
@@ -207,7 +208,7 @@ class _Reader:
                 op.attributes["sharding"], tensor_type(op.results[0].type), location
             )
             user = location.name.split("/")[-1].startswith(_USER_CONSTRAINT_NAMES)
-            if self.explicit and not user and not self.keep_op_shardings:
+            if self.type_hints and not user:
                 return dataclasses.replace(found, given=False)
             return found
         if "sdy.sharding" not in op.attributes or len(op.results) != 1:
@@ -217,7 +218,7 @@ class _Reader:
             found = self.constraint(attr, tensor_type(op.results[0].type), location)
         except InputError:  # a callback's single device, say: only a hint
             return None
-        return dataclasses.replace(found, given=self.keep_op_shardings)
+        return dataclasses.replace(found, given=False)
 
     def function_constraints(
         self, main: ir.Operation, kind: str, types: list[TensorType]

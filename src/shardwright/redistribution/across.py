@@ -13,7 +13,7 @@ from shardwright.program.layout import Box, Layout
 from shardwright.program.mesh import Mesh
 from shardwright.program.schedule import Exchange, Schedule
 from shardwright.program.types import dtype_bits
-from shardwright.redistribution.choose import priced, ranked_by_price
+from shardwright.redistribution.choose import chosen, priced, ranked_by_price
 from shardwright.redistribution.exchange import direct_exchange
 from shardwright.redistribution.routes import MAX_MEMBERS, Request
 from shardwright.redistribution.sequences import Prices
@@ -64,22 +64,10 @@ def plan_across(
         raise PlanError(
             f"a move of shape {shape} from {source} to {target} takes too many pieces"
         )
-    best, *others = ranked_by_price(priced(request, "exchange", s) for s in found)
+    ranked = ranked_by_price(priced(request, "exchange", s) for s in found)
     elements = max(_missing(a, b) for a, b in zip(old, new, strict=True))
-    return Schedule(
-        shape,
-        dtype,
-        source,
-        target,
-        best.family,
-        best.steps,
-        best.bytes_received,
-        -(-elements * dtype_bits(dtype) // 8),
-        best.peak_bytes,
-        best.seconds,
-        tuple(others),
-        mesh,
-    )
+    bound = -(-elements * dtype_bits(dtype) // 8)
+    return chosen(request, ranked, bound, steps_mesh=mesh)
 
 
 def _boxes(layout: Layout, shape: tuple[int, ...]) -> list[Box]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -142,20 +142,30 @@ def _plan(
             f"{target.mesh}: both layouts must be on one mesh"
         )
     request = Request(shape, source, target, Prices(topology, source.mesh, dtype))
-    ranked = _ranked(request)
+    return chosen(request, _ranked(request), lower_bound(shape, dtype, source, target))
+
+
+def chosen(
+    request: Request,
+    ranked: Sequence[Alternative],
+    bound: int,
+    steps_mesh: Mesh | None = None,
+) -> Schedule:
+    """The first of the ranked candidates as a schedule, the others behind it."""
     best = ranked[0]
     return Schedule(
-        shape,
-        dtype,
-        source,
-        target,
+        request.shape,
+        request.prices.dtype,
+        request.source,
+        request.target,
         best.family,
         best.steps,
         best.bytes_received,
-        lower_bound(shape, dtype, source, target),
+        bound,
         best.peak_bytes,
         best.seconds,
         tuple(ranked[1:]),
+        steps_mesh,
     )
 
 
