@@ -1,315 +1,225 @@
-"""Random reshards: our schedules beside Shardy's own collectives and the bound.
+"""Random changes of layout: our schedules beside the peers' and the lower bound.
 
-    python benchmarks/redistribution.py                 # 500 problems
-    python benchmarks/redistribution.py --problems 50 --json out.json
+    python benchmarks/redistribution.py                    # 5,000 problems, 20 minutes
+    python benchmarks/redistribution.py --problems 300 --json out.json
 
-Each problem is an even reshard between two random layouts on a random mesh, ranks 1
-to 4. Shardy's steps come from its pass `sdy-reshard-to-collectives`, in the same
-process, counted and priced by the same functions as ours. Every schedule of ours is
-checked exactly by index sets. Two machines: `bytes`, on which only bytes cost, and
-H100 nodes. On the CPU, `--run N` also runs N of them on virtual devices.
+Six classes of problems in turn (`reshards/problems.py`). The peers are Shardy's pass
+`sdy-reshard-to-collectives`, XLA with GSPMD and XLA with Shardy, in a process that may
+abort; what they do is counted and priced by the functions that count and price ours.
+Every schedule of ours is checked exactly by index sets. Volumes are those of plans for
+a machine on which only bytes cost; times are those of plans for each machine. Volume,
+collectives and peak memory are per device; peak is over the larger of the two tiles.
 """
+
+from __future__ import annotations
 
 import argparse
 import dataclasses
 import json
 import math
+import multiprocessing
 import os
-import random
-import time
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=16")
+from reshards.ours import MACHINES, Ours, ends, machines, our_answer
+from reshards.peers import PEERS, Answer, PeerProcess
+from reshards.problems import CLASSES, Problem, problems
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
 
-import numpy as np
-
-from shardwright.capture import from_sdy, meshes_of_module
-from shardwright.jaxlib_bindings import find_main, operations, parse_module, run_passes
-from shardwright.program import (
-    AllGather,
-    AllToAll,
-    Layout,
-    Mesh,
-    Permute,
-    Schedule,
-    Shuffle,
-    Slice,
-    Step,
-    SubAxis,
-    step_result_shape,
-    ways,
-)
-from shardwright.redistribution import check_schedule, plan_schedule
-from shardwright.topology import (
-    Switched,
-    Topology,
-    preset,
-    schedule_seconds,
-    step_bytes,
-)
-
-SMALL = ((2, 2, 2), (2, 4), (4, 2), (2, 3), (2, 2, 3))
-ON_PAPER = ((4, 2, 2), (4, 4), (2, 2, 2, 2), (4, 4, 4), (8, 8), (2, 4, 8), (16, 4))
-TILE_ELEMENTS = 1 << 22
+NAMES = {
+    "ours": "ours",
+    "pass": "Shardy's pass",
+    "gspmd": "XLA, GSPMD",
+    "shardy": "XLA, Shardy",
+}
+_peers: list[PeerProcess] = []
 
 
 @dataclasses.dataclass(frozen=True)
-class Case:
-    shape: tuple[int, ...]
-    source: Layout
-    target: Layout
+class Result:
+    """One problem, our figures and the peers'."""
 
-    @property
-    def mesh(self) -> Mesh:
-        return self.source.mesh
+    problem: Problem
+    ours: Ours
+    peers: dict[str, Answer]
 
 
-def random_case(rng: random.Random, grids: Sequence[tuple[int, ...]]) -> Case:
-    """Two layouts on a mesh, and a shape whose dims all cuts divide."""
-    sizes = rng.choice(grids)
-    mesh = Mesh(tuple(zip("abcd", sizes, strict=False)))
-    rank = rng.randint(1, 4)
-    source, target = (random_layout(rng, mesh, rank) for _ in range(2))
-    unit = [
-        math.lcm(ways(a), ways(b))
-        for a, b in zip(source.dims, target.dims, strict=True)
-    ]
-    tile = math.prod(unit) // mesh.num_devices or 1
-    grow = max(1, round((TILE_ELEMENTS / tile) ** (1 / rank)))
-    return Case(tuple(n * grow for n in unit), source, target)
-
-
-def random_layout(rng: random.Random, mesh: Mesh, rank: int) -> Layout:
-    axes = list(mesh.whole_axes())
-    rng.shuffle(axes)
-    dims: list[list[SubAxis]] = [[] for _ in range(rank)]
-    for axis in axes:
-        if rng.random() < 0.75:
-            dims[rng.randrange(rank)].append(axis)
-    return Layout(mesh, tuple(map(tuple, dims)))
-
-
-# Shardy ----------------------------------------------------------------------
-
-
-def received(steps: Sequence[Step], tile: tuple[int, ...]) -> int:
-    """Bytes that the busiest device receives."""
-    total = 0
-    for step in steps:
-        total += step_bytes(step, tile, "f32")
-        tile = step_result_shape(step, tile)
-    return total
-
-
-def shardy_steps(case: Case) -> list[Step]:
-    """The collectives of Shardy's own pass."""
-    axes = ", ".join(f'"{n}"={s}' for n, s in case.mesh.axes)
-    tensor = f"tensor<{'x'.join(map(str, case.shape))}xf32>"
-    source, target = sdy_text(case.source), sdy_text(case.target)
-    module = parse_module(
-        f"sdy.mesh @m = <[{axes}]>\n"
-        f"func.func @main(%x: {tensor} {{sdy.sharding = #sdy.sharding<@m, {source}>}}) "
-        f"-> {tensor} {{\n  %0 = sdy.reshard %x <@m, {target}> : {tensor}\n"
-        f"  return %0 : {tensor}\n}}"
-    )
-    run_passes(module, "func.func(sdy-reshard-to-collectives)")
-    meshes = meshes_of_module(module)
-    before = case.source
-    steps: list[Step] = []
-    for op in operations(find_main(module).regions[0].blocks[0]):
-        if op.name == "func.return":
-            break
-        after = from_sdy(op.attributes["out_sharding"], meshes).layout
-        steps += to_steps(op.name, before, after, case.shape)
-        before = after
-    return steps
-
-
-def sdy_text(layout: Layout) -> str:
-    dims = ("{" + ", ".join(f'"{a.name}"' for a in axes) + "}" for axes in layout.dims)
-    return f"[{', '.join(dims)}]"
-
-
-def senders(
-    before: Layout, after: Layout, shape: tuple[int, ...]
-) -> tuple[tuple[int, int], ...]:
-    """Each device is sent its new tile by a holder, by itself where it has it."""
-    everyone = range(before.mesh.num_devices)
-    held = [before.tile_box(shape, p) for p in everyone]
-    wanted = [after.tile_box(shape, p) for p in everyone]
-    spare: dict[Any, list[int]] = {}
-    for p in everyone:
-        if held[p] != wanted[p]:
-            spare.setdefault(held[p], []).append(p)
-    return tuple(
-        (p if held[p] == box else spare[box].pop(0), p) for p, box in enumerate(wanted)
-    )
-
-
-def to_steps(
-    name: str, before: Layout, after: Layout, shape: tuple[int, ...]
-) -> Iterator[Step]:
-    """One of Shardy's collectives in our terms, for counting and pricing alone."""
-    lost = [difference(b, a) for b, a in zip(before.dims, after.dims, strict=True)]
-    won = [difference(a, b) for b, a in zip(before.dims, after.dims, strict=True)]
-    match name:
-        case "sdy.all_slice":
-            for dim, axes in enumerate(won):
-                if axes:
-                    yield Slice(dim, axes)
-        case "sdy.all_gather":
-            dims = [d for d, axes in enumerate(lost) if axes]
-            yield AllGather(dims[0], sum(lost, ()))
-            if len(dims) > 1:  # chunks of one gather over several dims are put in place
-                yield joined(after.tile_shape(shape))
-        case "sdy.all_to_all":
-            source = next(d for d, axes in enumerate(lost) if axes)
-            target = next(d for d, axes in enumerate(won) if axes)
-            yield AllToAll(target, source, sum(lost, ()))
-        case "sdy.collective_permute":
-            yield Permute(before.mesh.whole_axes(), senders(before, after, shape))
-        case _:
-            raise ValueError(f"unknown collective {name}")
-
-
-def joined(tile: tuple[int, ...]) -> Step:
-    """A transpose of the tile, for its price alone."""
-    return Shuffle((tile[0], math.prod(tile[1:])), (1, 0), tile)
-
-
-def difference(
-    one: tuple[SubAxis, ...], other: tuple[SubAxis, ...]
-) -> tuple[SubAxis, ...]:
-    """Axes past what the shorter, common prefix holds."""
-    total, common = ways(one), ways(other)
-    if total <= common:
-        return ()
-    left, found = common, []
-    for axis in one:
-        if left >= axis.size:
-            left //= axis.size
-            continue
-        found.append(SubAxis(axis.name, axis.size // left, axis.pre * left))
-        left = 1
-    return tuple(found)
+def solve(problem: Problem) -> Result:
+    """Everything about one problem."""
+    if not _peers:
+        _peers.append(PeerProcess())
+    where = machines(problem.num_devices)
+    found = {peer: _peers[0].answer(problem, peer, where) for peer in PEERS}
+    ours = our_answer(problem, where)
+    for peer, answer in found.items():
+        # Shardy in XLA replaces layouts that do not divide; where tiles do not show
+        # it, as for one element over many devices, its bytes do.
+        if answer.status == "planned" and answer.bytes_received < ours.lower_bound - 8:
+            found[peer] = Answer("other layout")
+    return Result(problem, ours, found)
 
 
 # Figures ----------------------------------------------------------------------
 
 
-def bytes_only(num_devices: int) -> Topology:
-    """A machine on which nothing but received bytes takes time."""
-    network = Switched(num_devices, 1e9, 1e9, 0.0)
-    flops = (("f32", 1e30),)
-    return Topology(
-        "bytes", num_devices, flops, 1e30, 1e12, network, "made up: bytes alone cost"
-    )
-
-
-def h100(num_devices: int) -> Topology:
-    return preset(f"h100x8x{max(1, math.ceil(num_devices / 8))}")
-
-
-def summary(ratios: Sequence[float]) -> dict[str, float]:
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Geometric mean, 90th percentile and worst."""
+    if not values:
+        return {}
+    ordered = sorted(values)
+    mean = math.exp(sum(map(math.log, ordered)) / len(ordered))
     return {
-        "geometric_mean": math.exp(sum(map(math.log, ratios)) / len(ratios)),
-        "worst": max(ratios),
-        "above": sum(r > 1 + 1e-9 for r in ratios) / len(ratios),
+        "geometric_mean": mean,
+        "p90": ordered[int(0.9 * (len(ordered) - 1))],
+        "worst": ordered[-1],
     }
 
 
-def run_on_devices(case: Case, topology: Topology) -> None:
-    """Move a small array of the same layouts and compare every element."""
-    import jax
-    from jax.sharding import NamedSharding
+def volume_figures(results: Sequence[Result], who: str) -> dict[str, Any]:
+    """Bytes over the bound, and what else is counted, of one planner."""
+    ratios, at_bound, peaks, collectives = [], 0, [], []
+    statuses: defaultdict[str, int] = defaultdict(int)
+    rematerialized = 0
+    for result in results:
+        answer = result.ours if who == "ours" else result.peers[who]
+        bound = result.ours.lower_bound
+        if isinstance(answer, Answer):
+            statuses[answer.status] += 1
+            if answer.status != "planned":
+                continue
+            rematerialized += answer.rematerialized
+            peaks.append(answer.peak_bytes / ends(result.problem))
+        else:
+            peaks.append(answer.peak_ratio)
+        collectives.append(answer.collectives)
+        at_bound += answer.bytes_received <= bound
+        if bound:
+            ratios.append(answer.bytes_received / bound)
+    planned = len(collectives)
+    return {
+        "problems": len(results),
+        "planned": planned,
+        **{key: n for key, n in statuses.items() if key != "planned"},
+        "volume": spread(ratios),
+        "share_at_bound": at_bound / planned if planned else 0.0,
+        "full_rematerializations": rematerialized,
+        "collectives": sum(collectives) / planned if planned else 0.0,
+        "peak": max(peaks, default=0.0),
+    }
 
-    import shardwright as sw
-    from shardwright.capture import to_partition_spec
 
-    grow = max(1, TILE_ELEMENTS >> 18)
-    shape = tuple(
-        math.lcm(ways(a), ways(b)) * min(grow, 2)
-        for a, b in zip(case.source.dims, case.target.dims, strict=True)
-    )
-    grid = np.array(jax.devices()[: case.mesh.num_devices], dtype=object)
-    mesh = jax.sharding.Mesh(grid.reshape(case.mesh.sizes), case.mesh.names)
-    source, target = (
-        NamedSharding(mesh, to_partition_spec(layout))
-        for layout in (case.source, case.target)
-    )
-    x = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
-    y = sw.redistribute(jax.device_put(x, source), target, topology=topology)
-    if not np.array_equal(np.asarray(y), x) or not y.sharding.is_equivalent_to(
-        target, x.ndim
-    ):
-        raise SystemExit(f"wrong on devices: {case}")
+def time_figures(results: Iterable[Result], peer: str, machine: str) -> dict[str, Any]:
+    """Our modelled seconds over the peer's."""
+    ratios, above = [], 0
+    for result in results:
+        theirs = result.peers[peer].seconds.get(machine)
+        ours = result.ours.seconds.get(machine)
+        if theirs is None or ours is None:
+            continue
+        above += ours > theirs * (1 + 1e-9)
+        if theirs > 0 and ours > 0:
+            ratios.append(ours / theirs)
+    return {"ratio": spread(ratios), "above": above, "problems": len(ratios)}
+
+
+def volume_table(by_class: dict[str, list[Result]], figures: dict[str, Any]) -> Table:
+    table = Table(title="Bytes a device over the lower bound")
+    for column in ("class", "planner", "planned", "geo. mean", "p90", "worst"):
+        table.add_column(column)
+    for column in ("at bound", "full remat.", "collectives", "peak"):
+        table.add_column(column)
+    for kind, results in by_class.items():
+        for who, name in NAMES.items():
+            row = figures[f"{kind}/{who}"] = volume_figures(results, who)
+            volume = row["volume"]
+            missing = ", ".join(
+                f"{row[key]} {key}"
+                for key in ("abort", "refused", "other layout")
+                if row.get(key)
+            )
+            table.add_row(
+                kind if who == "ours" else "",
+                name,
+                f"{row['planned']}" + (f" ({missing})" if missing else ""),
+                *(f"{volume[k]:.4f}" if volume else "-" for k in volume or "123"),
+                f"{row['share_at_bound']:.1%}",
+                str(row["full_rematerializations"]),
+                f"{row['collectives']:.2f}",
+                f"{row['peak']:.2f}",
+            )
+    return table
+
+
+def time_table(results: Sequence[Result], figures: dict[str, Any]) -> Table:
+    table = Table(title="Our modelled time over the peer's")
+    for column in ("machine", "peer", "problems", "geo. mean", "worst", "above 1"):
+        table.add_column(column)
+    for machine in ("bytes", *MACHINES):
+        for peer in PEERS:
+            row = figures[f"time/{machine}/{peer}"] = time_figures(
+                results, peer, machine
+            )
+            ratio = row["ratio"]
+            table.add_row(
+                machine if peer == PEERS[0] else "",
+                NAMES[peer],
+                str(row["problems"]),
+                f"{ratio['geometric_mean']:.4f}" if ratio else "-",
+                f"{ratio['worst']:.4f}" if ratio else "-",
+                str(row["above"]),
+            )
+    return table
+
+
+def slower(results: Iterable[Result]) -> Iterable[str]:
+    """The problems on which a peer's plan takes less time than ours."""
+    for result in results:
+        for peer, answer in result.peers.items():
+            for machine, theirs in answer.seconds.items():
+                ours = result.ours.seconds[machine]
+                if ours > theirs * (1 + 1e-9):
+                    p = result.problem
+                    yield (
+                        f"{p.kind}: {p.shape} {p.source.mesh} {p.source} -> {p.target} "
+                        f"on {machine}: {ours:.3e} s, {NAMES[peer]} {theirs:.3e} s"
+                    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--problems", type=int, default=500)
-    parser.add_argument("--run", type=int, default=50, help="run these many on devices")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--problems", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", help="write the figures here")
     options = parser.parse_args()
-    rng = random.Random(options.seed)
+    every = list(problems(options.problems, options.seed))
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(os.cpu_count()) as pool:
+        solved = pool.imap(solve, every, chunksize=4)
+        results = list(track(solved, "planning", len(every)))
+    by_class = {k: [r for r in results if r.problem.kind == k] for k in CLASSES}
     figures: dict[str, Any] = {}
-    found: dict[str, dict[str, list[float]]] = {
-        name: {"ours": [], "shardy": [], "time": []} for name in ("bytes", "h100")
+    console = Console(width=130)
+    console.print(volume_table(by_class, figures))
+    console.print(time_table(results, figures))
+    times = sorted(r.ours.planning for r in results)
+    figures["planning"] = {
+        "median": times[len(times) // 2],
+        "p90": times[int(0.9 * (len(times) - 1))],
+        "worst": times[-1],
     }
-    moving, ran, planning = 0, 0, []
-    while moving < options.problems:
-        case = random_case(rng, SMALL + ON_PAPER)
-        start = time.perf_counter()
-        schedules = {
-            "bytes": plan(case, bytes_only(case.mesh.num_devices)),
-            "h100": plan(case, h100(case.mesh.num_devices)),
-        }
-        planning.append(time.perf_counter() - start)
-        for schedule in schedules.values():
-            check_schedule(schedule)
-        if not schedules["bytes"].lower_bound:
-            continue
-        moving += 1
-        steps, begin = shardy_steps(case), case.source.tile_shape(case.shape)
-        theirs = received(steps, begin)
-        for name, schedule in schedules.items():
-            machine = {"bytes": bytes_only, "h100": h100}[name](case.mesh.num_devices)
-            seconds = schedule_seconds(machine, case.mesh, steps, begin, "f32")
-            bound = schedule.lower_bound
-            found[name]["ours"].append(schedule.bytes_received / bound)
-            found[name]["shardy"].append(theirs / bound)
-            found[name]["time"].append(schedule.seconds / seconds)
-            if schedule.seconds > seconds * (1 + 1e-9):
-                print(f"slower than Shardy on {name}: {case}")
-        if ran < options.run and case.mesh.num_devices <= 12:
-            run_on_devices(case, h100(case.mesh.num_devices))
-            ran += 1
-    print(f"{moving} problems, {ran} run on devices, every schedule checked exactly")
-    print(
-        f"planning: median {sorted(planning)[len(planning) // 2] * 1e3:.1f} ms for two"
-    )
-    for name, columns in found.items():
-        print(f"machine {name}")
-        for column, label in (
-            ("ours", "our bytes / bound"),
-            ("shardy", "Shardy's bytes / bound"),
-            ("time", "our time / Shardy's"),
-        ):
-            row = summary(columns[column])
-            figures[f"{name} {column}"] = row
-            print(
-                f"  {label:24} geometric mean {row['geometric_mean']:.4f}  "
-                f"worst {row['worst']:.3f}  above 1 in {row['above']:.1%}"
-            )
+    console.print("planning, seconds a plan:", figures["planning"])
+    lines = list(slower(results))
+    figures["slower"] = lines
+    console.print(f"{len(lines)} plans slower than a peer's")
+    for line in lines[:20]:
+        console.print(f"  {line}", markup=False)
     if options.json:
         with open(options.json, "w") as file:
             json.dump(figures, file, indent=2)
-
-
-def plan(case: Case, topology: Topology) -> Schedule:
-    return plan_schedule(case.shape, "f32", case.source, case.target, topology)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,17 @@ import math
 from hypothesis import strategies as st
 
 from shardwright.program import Layout, Mesh, SubAxis, ways
+from shardwright.topology import Switched, Topology
+
+BYTES = Topology(
+    "bytes",
+    None,
+    (("f32", 1e30),),
+    1e30,
+    1e12,
+    Switched(1 << 20, 1e9, 1e9, 0.0),
+    "nothing but received bytes takes time",
+)
 
 GRIDS = ((2, 2, 2), (2, 4), (8,), (2, 3), (1, 1), (2, 2, 3), (4, 2))
 

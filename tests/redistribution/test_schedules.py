@@ -16,20 +16,11 @@ from shardwright.redistribution import (
     plan_schedule,
     simulate,
 )
-from shardwright.topology import Switched, Topology, preset
-from tests.redistribution.problems import Change, even_changes, uneven_changes
+from shardwright.topology import Topology, preset
+from tests.redistribution.problems import BYTES, Change, even_changes, uneven_changes
 
 CUBE = Mesh((("a", 2), ("b", 2), ("c", 2)))
 H100 = preset("h100x8x2")
-BYTES = Topology(
-    "bytes",
-    None,
-    (("f32", 1e30),),
-    1e30,
-    1e12,
-    Switched(1 << 20, 1e9, 1e9, 0.0),
-    "nothing but received bytes takes time",
-)
 
 
 def plan(change: Change, topology: Topology = H100, dtype: str = "f32") -> Schedule:

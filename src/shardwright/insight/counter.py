@@ -14,27 +14,27 @@ import re
 from collections import Counter
 
 import numpy as np
+from numpy.typing import NDArray
 
-_ITEM_BITS = {
-    "pred": 8, "s2": 2, "u2": 2, "s4": 4, "u4": 4, "s8": 8, "u8": 8, "s16": 16,
-    "u16": 16, "f16": 16, "bf16": 16, "s32": 32, "u32": 32, "f32": 32, "s64": 64,
-    "u64": 64, "f64": 64, "c64": 64, "c128": 128,
-}  # fmt: skip
-
-_COLLECTIVE = re.compile(
-    r"= (?P<type>\(.*?\)|\S+) (?P<kind>all-gather|all-to-all|collective-permute|"
-    r"all-reduce|reduce-scatter|collective-broadcast|ragged-all-to-all)"
-    r"(?P<start>-start)?\("
+from shardwright.insight.hlo_text import (
+    Instruction,
+    computations,
+    device_groups,
+    permute_pairs,
+    type_bytes,
 )
-_SHAPE = re.compile(r"(\w+)\[([\d,]*)\]")
-_PAIR = re.compile(r"\{(\d+),(\d+)\}")
-_GROUP_LIST = re.compile(r"replica_groups=\{\{([\d,]+)\}")
-_GROUP_IOTA = re.compile(r"replica_groups=\[(\d+),(\d+)\]")
-_DOT = re.compile(
-    r"%?(?P<name>[\w.-]+) = (?P<type>\S+) dot\((?P<lhs>[^,)]+), (?P<rhs>[^,)]+)\), "
+from shardwright.program import TensorType
+
+_COLLECTIVES = (
+    "all-gather",
+    "all-to-all",
+    "collective-permute",
+    "all-reduce",
+    "reduce-scatter",
+    "collective-broadcast",
+    "ragged-all-to-all",
 )
 _CONTRACTED = re.compile(r"lhs_contracting_dims=\{([\d,]*)\}")
-_DEFINITION = re.compile(r"^\s*(?:ROOT )?%?(?P<name>[\w.-]+) = (?P<type>\S+) ")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,21 +59,18 @@ def count_traffic(hlo: str, num_devices: int) -> Traffic:
     """Read the collectives and matmuls of one module's text."""
     received = np.zeros(num_devices)
     kinds: Counter[str] = Counter()
-    shapes: dict[str, str] = {}
     dots: list[str] = []
     flops = 0.0
-    for line in hlo.splitlines():
-        definition = _DEFINITION.match(line)
-        if definition:
-            shapes[definition["name"]] = definition["type"]
-        dot = _DOT.search(line)
-        if dot:
-            dots.append(_dot_str(dot, shapes))
-            flops += _dot_flops(dot, line, shapes)
-        found = _COLLECTIVE.search(line)
-        if found:
-            kinds[found["kind"]] += 1
-            _add(received, found, line)
+    for _, body in computations(hlo):
+        types = {op.name: op.types for op in body}
+        for op in body:
+            if op.opcode == "dot":
+                found = [types.get(name, ()) for name in op.operands]
+                dots.append(" x ".join(str(t[0]) for t in found if t))
+                flops += _dot_flops(op, found[0])
+            elif kind := collective_kind(op):
+                kinds[kind] += 1
+                received += device_bytes(op, num_devices)
     return Traffic(
         bytes_received=math.ceil(received.max(initial=0.0)),
         collectives=tuple(sorted(kinds.items())),
@@ -82,61 +79,51 @@ def count_traffic(hlo: str, num_devices: int) -> Traffic:
     )
 
 
-def _add(received: np.ndarray, found: re.Match[str], line: str) -> None:
-    size = _type_bytes(found["type"], is_pair=bool(found["start"]))
-    n = _group_size(line, len(received))
-    match found["kind"]:
-        case "collective-permute":
-            pairs = line.split("source_target_pairs=")[1]
-            for source, target in _PAIR.findall(pairs):
-                if source != target:
-                    received[int(target)] += size
-        case "all-reduce":
-            received += 2 * size * (n - 1) / n
-        case "reduce-scatter":
-            received += size * (n - 1)
-        case "collective-broadcast":
-            received += size
-        case _:
-            received += size * (n - 1) / n
+def collective_kind(op: Instruction) -> str | None:
+    """Which collective this starts, or None for anything else."""
+    kind = op.opcode.removesuffix("-start")
+    return kind if kind in _COLLECTIVES else None
 
 
-def _type_bytes(text: str, *, is_pair: bool) -> float:
-    """Bytes of a type, or of a tuple's elements; an async pair's second half."""
-    shapes = _SHAPE.findall(text)
-    if is_pair and text.startswith("("):
-        shapes = shapes[len(shapes) // 2 :]  # operands come first, then results
-    bits = 0.0
-    for dtype, dims in shapes:
-        count = math.prod(int(d) for d in dims.split(",") if d)
-        bits += count * (_ITEM_BITS.get(dtype) or (8 if dtype.startswith("f8") else 0))
-    return bits / 8
+def result_types(op: Instruction) -> tuple[TensorType, ...]:
+    """Tensors that arrive; of an async start, which lists operands first, the rest.
+
+    Scalars that a permute's start carries for the runtime are no data.
+    """
+    types = op.types
+    if not op.opcode.endswith("-start") or len(types) < 2:
+        return types
+    if collective_kind(op) == "collective-permute":
+        types = types[:2]
+    return types[len(types) // 2 :]
 
 
-def _group_size(line: str, num_devices: int) -> int:
-    if found := _GROUP_LIST.search(line):
-        return len(found[1].split(","))
-    if found := _GROUP_IOTA.search(line):
-        return int(found[2])
-    return num_devices
+def device_bytes(op: Instruction, num_devices: int) -> NDArray[np.float64]:
+    """Bytes that each device receives for one collective."""
+    received = np.zeros(num_devices)
+    size = sum(map(type_bytes, result_types(op)))
+    kind = collective_kind(op)
+    if kind == "collective-permute":
+        for source, target in permute_pairs(op.attributes):
+            if source != target:
+                received[target] += size
+        return received
+    groups = device_groups(op.attributes, num_devices)
+    n = groups.shape[1]
+    if kind == "all-reduce":
+        size *= 2 * (n - 1) / n
+    elif kind == "reduce-scatter":
+        size *= n - 1
+    elif kind != "collective-broadcast":
+        size *= (n - 1) / n
+    received[groups.ravel()] += size
+    return received
 
 
-def _dot_flops(dot: re.Match[str], line: str, shapes: dict[str, str]) -> float:
+def _dot_flops(op: Instruction, left: tuple[TensorType, ...]) -> float:
     """Two for each element of the result and each value contracted."""
-    left = dot["lhs"].split(" ")[-1].lstrip("%")
-    dims = _dims(shapes.get(left, dot["lhs"]))
-    found = _CONTRACTED.search(line)
+    dims = left[0].shape if left else ()
+    found = _CONTRACTED.search(op.attributes)
     contracted = [int(d) for d in found[1].split(",") if d] if found else []
     depth = math.prod(dims[d] for d in contracted if d < len(dims))
-    return 2.0 * math.prod(_dims(dot["type"])) * depth
-
-
-def _dims(type_text: str) -> list[int]:
-    found = _SHAPE.search(type_text)
-    return [int(d) for d in found[2].split(",") if d] if found else []
-
-
-def _dot_str(dot: re.Match[str], shapes: dict[str, str]) -> str:
-    operands = [dot[side].split(" ")[-1].lstrip("%") for side in ("lhs", "rhs")]
-    typed = [shapes.get(name, name) for name in operands]
-    return " x ".join(t.split("{")[0] for t in typed)
+    return 2.0 * op.types[0].num_elements * depth

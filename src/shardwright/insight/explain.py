@@ -14,6 +14,7 @@ from shardwright.program import (
     Mesh,
     Permute,
     ReduceScatter,
+    Resize,
     Shuffle,
     Slice,
     Step,
@@ -121,6 +122,8 @@ def step_str(mesh: Mesh, step: Step) -> str:
             )
         case Shuffle():
             return "shuffle chunks (local)"
+        case Resize():
+            return f"cut or pad the tile to {'x'.join(map(str, step.shape))} (local)"
         case Unreduce():
             return (
                 f"keep as partial {step.reducer} over {_axes(mesh, step.axes)} (local)"

@@ -18,6 +18,7 @@ from shardwright.jaxlib_bindings import (
     stablehlo,
     tensor_type,
 )
+from shardwright.lowering.exchange import emit_exchange
 from shardwright.program import (
     AllGather,
     AllReduce,
@@ -25,7 +26,7 @@ from shardwright.program import (
     Exchange,
     Permute,
     ReduceScatter,
-    Round,
+    Resize,
     Schedule,
     Shuffle,
     Slice,
@@ -36,7 +37,7 @@ from shardwright.program import (
     step_result_shape,
     ways,
 )
-from shardwright.rules import Emitter, identity_text
+from shardwright.rules import Emitter, identity_text, zero_text
 
 Value = ir.Value
 
@@ -119,10 +120,17 @@ def emit_step(emitter: Emitter, tile: Value, step: Step) -> Value:
             if list(step.perm) != sorted(step.perm):
                 split = stablehlo.transpose(split, list(step.perm))
             return emitter.reshape(split, shape)
+        case Resize():
+            return _resize(emitter, tile, step.shape)
         case Unreduce():
             return _unreduce(emitter, tile, step)
         case Exchange():
-            return _exchange(emitter, tile, step)
+            return emit_exchange(
+                emitter,
+                tile,
+                step,
+                lambda piece, r: _permute(emitter, piece, step.axes, r.pairs),
+            )
         case _:
             assert_never(step)
 
@@ -181,6 +189,14 @@ def _permute(
     )
 
 
+def _resize(emitter: Emitter, tile: Value, shape: Sequence[int]) -> Value:
+    type_ = tensor_type(tile.type)
+    zero = emitter.splat(zero_text(type_.dtype), (), type_.dtype)
+    high = [n - old for n, old in zip(shape, type_.shape, strict=True)]
+    none = [0] * len(high)
+    return stablehlo.pad(tile, zero, none, high, none)
+
+
 def _is_first(emitter: Emitter, axes: Sequence[SubAxis]) -> Value:
     direction = stablehlo.ComparisonDirectionAttr.get("EQ")
     return stablehlo.compare(emitter.index(axes), emitter.scalar(0), direction)
@@ -191,57 +207,3 @@ def _unreduce(emitter: Emitter, tile: Value, step: Unreduce) -> Value:
     text = identity_text(step.reducer, type_.dtype)
     others = emitter.splat(text, type_.shape, type_.dtype)
     return stablehlo.select(_is_first(emitter, step.axes), tile, others)
-
-
-# Exchange ---------------------------------------------------------------------
-
-
-def _exchange(emitter: Emitter, tile: Value, step: Exchange) -> Value:
-    """Each round cut a piece, permute it, and write it where it belongs."""
-    type_ = tensor_type(tile.type)
-    zero = identity_text("or" if type_.dtype == "i1" else "sum", type_.dtype)
-    new = emitter.splat(zero, step.shape, type_.dtype)
-    member = emitter.index(step.axes)
-    for r in step.rounds:
-        piece = tile
-        if r.shape != type_.shape:
-            piece = emitter.dynamic_slice(
-                tile, _offsets(emitter, r.read, member), r.shape
-            )
-        if not r.is_local:
-            piece = _permute(emitter, piece, step.axes, r.pairs)
-        if r.shape == step.shape and _all_receive(r):
-            new = piece
-            continue
-        starts = _offsets(emitter, r.write, member)
-        if not _all_receive(r):
-            kept = emitter.dynamic_slice(new, starts, r.shape)
-            piece = stablehlo.select(_receives(emitter, r, member), piece, kept)
-        new = stablehlo.dynamic_update_slice(new, piece, starts)
-    return new
-
-
-def _all_receive(r: Round) -> bool:
-    return len(r.pairs) == len(r.write)
-
-
-def _receives(emitter: Emitter, r: Round, member: Value) -> Value:
-    """Whether this device is the target of a pair."""
-    targets = {t for _, t in r.pairs}
-    table = emitter.integers([int(m in targets) for m in range(len(r.write))])
-    flag = emitter.lookup(table, member)
-    direction = stablehlo.ComparisonDirectionAttr.get("NE")
-    return stablehlo.compare(flag, emitter.scalar(0), direction)
-
-
-def _offsets(
-    emitter: Emitter, rows: Sequence[Sequence[int]], member: Value
-) -> list[Value]:
-    """This device's offset in each dim: a constant where all members have one."""
-    found: list[Value] = []
-    for column in zip(*rows, strict=True):
-        if len(set(column)) == 1:
-            found.append(emitter.scalar(column[0]))
-        else:
-            found.append(emitter.lookup(emitter.integers(column), member))
-    return found

@@ -42,7 +42,8 @@ class Mesh:
     """Named axes, major to minor, over devices in row-major order.
 
     `device_ids[p]` is the logical device at row-major position p; None stands
-    for 0, 1, 2, ... so that large meshes carry no table.
+    for 0, 1, 2, ... so that large meshes carry no table. Two meshes may number
+    devices of which each has some.
     """
 
     axes: tuple[tuple[str, int], ...]
@@ -58,10 +59,10 @@ class Mesh:
         ids = self.device_ids
         if ids is None:
             return
-        if sorted(ids) != list(range(self.num_devices)):
+        if len(set(ids)) != self.num_devices or min(ids) < 0:
             raise LayoutError(
-                f"mesh {self}: device ids must be a permutation of "
-                f"0..{self.num_devices - 1}"
+                f"mesh {self}: {len(ids)} device ids are given for {self.num_devices} "
+                "devices; each must be named once"
             )
         if ids == tuple(range(len(ids))):
             object.__setattr__(self, "device_ids", None)

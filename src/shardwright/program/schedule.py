@@ -84,6 +84,16 @@ class Shuffle:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Resize:
+    """Local: cut the end of each dim off, or pad it with zeros, to this shape.
+
+    So tiles that do not divide evenly go through steps that must.
+    """
+
+    shape: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Unreduce:
     """Local: make a replicated value partial; member 0 keeps it.
 
@@ -99,9 +109,10 @@ class Round:
     """One round of an exchange: boxes of one shape, each member at most one.
 
     For each pair (s, t) member s sends the box of `shape` at `read[s]` of its
-    tile, and t writes what it receives at `write[t]` of its new tile. `read` and
-    `write` have one entry a member; entries of idle members are ignored. A round
-    of pairs (k, k) alone copies locally and moves nothing.
+    tile, and t writes what it receives at `write[t]` of its new tile; what would
+    lie outside of that tile is dropped. `read` and `write` have one entry a member;
+    entries of idle members are ignored. A round of pairs (k, k) alone copies locally
+    and moves nothing.
     """
 
     shape: tuple[int, ...]
@@ -119,12 +130,15 @@ class Exchange:
     """Direct exchange: the new tile, of `shape`, is written round by round.
 
     All rounds read the old tile. `axes` must be all axes that move, so that the
-    members of a group hold everything the group needs.
+    members of a group hold everything the group needs. `is_joined` sends all rounds
+    in one all-to-all, in which every member has room for one box from each: the boxes
+    are then of one shape, and round k has pairs (s, s + k mod members) alone.
     """
 
     axes: Axes
     shape: tuple[int, ...]
     rounds: tuple[Round, ...]
+    is_joined: bool = False
 
 
 Step = (
@@ -135,6 +149,7 @@ Step = (
     | AllReduce
     | ReduceScatter
     | Shuffle
+    | Resize
     | Unreduce
     | Exchange
 )
@@ -188,8 +203,10 @@ class Schedule:
 def count_collectives(step: Step) -> int:
     """How many collective operations the step is emitted as."""
     match step:
-        case Slice() | Shuffle() | Unreduce():
+        case Slice() | Shuffle() | Resize() | Unreduce():
             return 0
+        case Exchange() if step.is_joined:
+            return 1
         case Exchange():
             return sum(not r.is_local for r in step.rounds)
         case Permute():
@@ -209,7 +226,7 @@ def step_result_shape(step: Step, tile: Sequence[int]) -> tuple[int, ...]:
         case AllToAll():
             shape[step.split_dim] //= ways(step.axes)
             shape[step.concat_dim] *= ways(step.axes)
-        case Shuffle() | Exchange():
+        case Shuffle() | Resize() | Exchange():
             return step.shape
         case Permute() | AllReduce() | Unreduce():
             pass

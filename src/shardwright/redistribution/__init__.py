@@ -1,6 +1,6 @@
 """Take a tensor from one layout to another: at what least cost, by which steps."""
 
-from shardwright.redistribution.across import plan_across
+from shardwright.redistribution.across import plan_redistribution
 from shardwright.redistribution.bound import lower_bound
 from shardwright.redistribution.check import check_schedule
 from shardwright.redistribution.choose import cheapest_seconds, plan_schedule
@@ -10,7 +10,7 @@ __all__ = [
     "cheapest_seconds",
     "check_schedule",
     "lower_bound",
-    "plan_across",
+    "plan_redistribution",
     "plan_schedule",
     "simulate",
 ]

@@ -1,47 +1,85 @@
-"""From a layout on one mesh to a layout on another mesh of the same devices.
+"""From a layout on one mesh to a layout on another, of the same devices or of others.
 
-The meshes may order the devices as they like, so boxes are compared device by device
-and moved by a direct exchange over all of them.
+Where the axes of both fit together, the change is planned on a mesh of both. Else the
+tiles have to change devices somewhere, and are compared device by device: an exchange
+of boxes, alone or with a *relay*, a layout on one of the meshes that is reached or
+left by that mesh's own collectives:
+
+    source -> relay on the target's mesh, an exchange; relay -> target, collectives
+    source -> relay on the source's mesh, collectives; relay -> target, an exchange
+
+A relay with tiles of the other end's shape makes the exchange one permute. A relay
+that cuts what the target replicates sends each piece once, and gathers it there.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator, Sequence
 
 from shardwright.errors import PlanError
 from shardwright.program.layout import Box, Layout
-from shardwright.program.mesh import Mesh
-from shardwright.program.schedule import Exchange, Schedule
+from shardwright.program.mesh import Mesh, SubAxis, ways
+from shardwright.program.schedule import Alternative, Permute, Schedule, Step
 from shardwright.program.types import dtype_bits
-from shardwright.redistribution.choose import chosen, priced, ranked_by_price
-from shardwright.redistribution.exchange import direct_exchange
-from shardwright.redistribution.routes import MAX_MEMBERS, Request
+from shardwright.redistribution.choose import (
+    cheapest_seconds,
+    chosen,
+    family_of,
+    plan_schedule,
+    priced,
+    ranked_by_price,
+)
+from shardwright.redistribution.common import on_common_mesh
+from shardwright.redistribution.exchange_boxes import Ends, corner
+from shardwright.redistribution.ordered import arrangements, match, primes
+from shardwright.redistribution.routes import MAX_MEMBERS, Request, exchanges
 from shardwright.redistribution.sequences import Prices
 from shardwright.topology import Topology
 
+MAX_RELAYS = 6
+"""Most relays of one kind that are priced, those most like the other end."""
+
 DEVICES = "device"
-"""The one axis of the mesh that the steps speak of: the logical devices in order."""
+"""The one axis of a mesh of all devices, where neither end's mesh has them all."""
 
 
-def plan_across(
+def plan_redistribution(
     shape: tuple[int, ...],
     dtype: str,
     source: Layout,
     target: Layout,
     topology: Topology,
 ) -> Schedule:
-    """The cheapest exchange between layouts on two meshes of the same devices.
+    """The cheapest schedule between layouts, on one mesh or on two.
 
-    The steps' mesh is one axis over all devices. A PlanError where the layouts are
-    partial or strided, or more than 1024 devices take part.
+    Device ids of both meshes number the same devices, and may be any: the ends may
+    lie on other devices altogether. Layouts whose axes fit together are planned on a
+    mesh of both; the schedule's layouts are then on that one.
     """
-    count = source.mesh.num_devices
-    if count != target.mesh.num_devices:
-        raise PlanError(
-            f"mesh {source.mesh} has {count} devices, mesh {target.mesh} "
-            f"{target.mesh.num_devices}; both must be over the same devices"
-        )
-    if source.partial or target.partial or source.view or target.view:
+    if source.mesh == target.mesh:
+        return plan_schedule(shape, dtype, source, target, topology)
+    if _devices(source.mesh) == _devices(target.mesh):
+        common = on_common_mesh(source, target)
+        if common is not None:
+            return plan_schedule(shape, dtype, *common, topology)
+    return _plan_across(shape, dtype, source, target, topology)
+
+
+def _devices(mesh: Mesh) -> set[int]:
+    return {mesh.device_id(p) for p in range(mesh.num_devices)}
+
+
+def _plan_across(
+    shape: tuple[int, ...],
+    dtype: str,
+    source: Layout,
+    target: Layout,
+    topology: Topology,
+) -> Schedule:
+    count = len(_devices(source.mesh) | _devices(target.mesh))
+    if target.partial or source.view or target.view:
         raise PlanError(
             f"cannot move {source} to {target} on another mesh: reduce it first"
         )
@@ -50,33 +88,38 @@ def plan_across(
             f"{count} devices are too many for a move between meshes whose axes do "
             f"not fit together (at most {MAX_MEMBERS}); go by a layout that both have"
         )
-    mesh = Mesh(((DEVICES, count),))
-    old, new = (_boxes(layout, shape) for layout in (source, target))
-    tiles = source.tile_shape(shape), target.tile_shape(shape)
-    unit = tuple(math.gcd(a, b) for a, b in zip(*tiles, strict=True))
-    request = Request(shape, source, target, Prices(topology, mesh, dtype))
-    found: dict[tuple[Exchange, ...], None] = {}
-    for pieces in (None, unit):
-        step = direct_exchange(mesh.whole_axes(), old, new, tiles[1], pieces)
-        if step is not None:
-            found[step,] = None
+    found: list[tuple[Alternative, Mesh]] = []
+    for mesh, steps in _candidates(shape, dtype, source, target, topology):
+        request = Request(shape, source, target, Prices(topology, mesh, dtype))
+        found.append((priced(request, family_of(steps), steps), mesh))
     if not found:
         raise PlanError(
             f"a move of shape {shape} from {source} to {target} takes too many pieces"
         )
-    ranked = ranked_by_price(priced(request, "exchange", s) for s in found)
-    elements = max(_missing(a, b) for a, b in zip(old, new, strict=True))
-    bound = -(-elements * dtype_bits(dtype) // 8)
-    return chosen(request, ranked, bound, steps_mesh=mesh)
+    ranked = ranked_by_price(candidate for candidate, _ in found)
+    best = next(mesh for candidate, mesh in found if candidate is ranked[0])
+    alike = [c for c in ranked if any(c is o and m == best for o, m in found)]
+    request = Request(shape, source, target, Prices(topology, best, dtype))
+    bound = -(-_bound(shape, source, target) * dtype_bits(dtype) // 8)
+    return chosen(request, alike, bound, steps_mesh=best)
 
 
-def _boxes(layout: Layout, shape: tuple[int, ...]) -> list[Box]:
+def _bound(shape: tuple[int, ...], source: Layout, target: Layout) -> int:
+    """Elements that the device which misses most must receive."""
+    held = _boxes(source, shape)
+    nothing = tuple((0, 0) for _ in shape)
+    wanted = _boxes(target, shape)
+    if source.partial:  # no device holds a finished element
+        held = {}
+    return max(_missing(held.get(d, nothing), box) for d, box in wanted.items())
+
+
+def _boxes(layout: Layout, shape: tuple[int, ...]) -> dict[int, Box]:
     """What each logical device holds."""
     mesh = layout.mesh
-    found: list[Box] = [()] * mesh.num_devices
-    for position in range(mesh.num_devices):
-        found[mesh.device_id(position)] = layout.tile_box(shape, position)
-    return found
+    return {
+        mesh.device_id(p): layout.tile_box(shape, p) for p in range(mesh.num_devices)
+    }
 
 
 def _missing(old: Box, new: Box) -> int:
@@ -86,3 +129,126 @@ def _missing(old: Box, new: Box) -> int:
         max(0, min(b, d) - max(a, c)) for (a, b), (c, d) in zip(old, new, strict=True)
     )
     return wanted - common
+
+
+# Candidates ---------------------------------------------------------------------
+
+
+def _candidates(
+    shape: tuple[int, ...],
+    dtype: str,
+    source: Layout,
+    target: Layout,
+    topology: Topology,
+) -> Iterator[tuple[Mesh, tuple[Step, ...]]]:
+    """Steps, and the mesh whose axes they name."""
+    old, new = _devices(source.mesh), _devices(target.mesh)
+    limit = max(math.prod(x.tile_shape(shape)) for x in (source, target))
+
+    def leg(one: Layout, other: Layout) -> tuple[Step, ...]:
+        return plan_schedule(shape, dtype, one, other, topology).steps
+
+    def seconds(one: Layout, other: Layout) -> float:
+        return cheapest_seconds(shape, dtype, one, other, topology)
+
+    if old <= new and not source.partial:
+        relays = _relays(shape, target, source, limit)
+        ranked = sorted(relays, key=lambda relay: seconds(relay, target))
+        for relay in [target, *ranked[:MAX_RELAYS]]:
+            for step in _moves(target.mesh, shape, source, relay):
+                yield target.mesh, (step, *leg(relay, target))
+    if new <= old:
+        relays = _relays(shape, source, target, limit)
+        ranked = sorted(relays, key=lambda relay: seconds(source, relay))
+        whole = source.without_partial()
+        for relay in [whole, *ranked[:MAX_RELAYS]]:
+            for step in _moves(source.mesh, shape, relay, target):
+                yield source.mesh, (*leg(source, relay), step)
+    elif not old <= new:
+        if source.partial:
+            raise PlanError(
+                f"cannot move {source} to other devices: reduce it on its own first"
+            )
+        count = max(old | new) + 1
+        mesh = Mesh(((DEVICES, count),))
+        for step in _moves(mesh, shape, source, target):
+            yield mesh, (step,)
+
+
+def _relays(
+    shape: tuple[int, ...], end: Layout, other: Layout, limit: int
+) -> list[Layout]:
+    """Layouts on `end`'s mesh with tiles as `other` has, or cut further.
+
+    The former are those most like `end`; the latter are `end` with axes that it does
+    not use cutting a dim that they divide.
+    """
+    found: list[Layout] = []
+    mesh = end.mesh
+    idle = tuple(
+        a for a in mesh.whole_axes() if not any(a.overlaps(u) for u in end.used_axes)
+    )
+    if idle:
+        for d, n in enumerate(end.tile_shape(shape)):
+            if n % ways(idle) == 0 and end.is_even(shape):
+                dims = (*end.dims[:d], end.dims[d] + idle, *end.dims[d + 1 :])
+                found.append(Layout(mesh, dims))
+    atoms = [prime for axis in mesh.whole_axes() for prime in primes(axis)]
+    sizes = [atom.size for atom in atoms]
+    theirs = [ways(axes) for axes in other.dims]
+    finer = [math.lcm(a, ways(b)) for a, b in zip(theirs, end.dims, strict=True)]
+    alike: list[Layout] = []
+    for wanted in (theirs, finer):
+        if any(n % w for n, w in zip(shape, wanted, strict=True)) and wanted != theirs:
+            continue
+        everything = frozenset(range(len(atoms)))
+        some = itertools.islice(arrangements(sizes, wanted, everything), 512)
+        for dims in some:
+            axes = tuple(tuple(atoms[a] for a in dim) for dim in dims)
+            alike.append(Layout(mesh, axes))
+    alike.sort(key=lambda layout: -_likeness(layout, end, atoms))
+    found += alike[: 2 * MAX_RELAYS]
+    return [x for x in dict.fromkeys(found) if math.prod(x.tile_shape(shape)) <= limit]
+
+
+def _likeness(layout: Layout, other: Layout, atoms: Sequence[SubAxis]) -> int:
+    """Atoms that cut one dim in both; those in the same place count twice."""
+    score = 0
+    for axes, others in zip(layout.dims, other.dims, strict=True):
+        mine, theirs = (
+            [atom for axis in side for atom in atoms if atom.overlaps(axis)]
+            for side in (axes, others)
+        )
+        score += len(set(mine) & set(theirs))
+        score += sum(a == b for a, b in zip(mine, theirs, strict=False))
+    return score
+
+
+def _moves(
+    mesh: Mesh, shape: tuple[int, ...], source: Layout, target: Layout
+) -> Iterator[Step]:
+    """One step between layouts on two meshes, over all devices of `mesh`."""
+    axes = mesh.whole_axes()
+    devices = [mesh.device_id(p) for p in range(mesh.num_devices)]
+    nothing = tuple((0, 0) for _ in shape)
+    held, wanted = (_boxes(layout, shape) for layout in (source, target))
+    old = tuple(held.get(d, nothing) for d in devices)
+    new = tuple(wanted.get(d, nothing) for d in devices)
+    tiles = source.tile_shape(shape), target.tile_shape(shape)
+    first, last = (_corners(layout, shape, devices) for layout in (source, target))
+    ends = Ends(axes, old, new, first, last, *tiles)
+    if tiles[0] == tiles[1] and len(held) == len(wanted) == len(devices):
+        pairs = match(ends.old_corners, ends.new_corners)
+        if pairs is not None:
+            yield Permute(axes, pairs)
+    yield from exchanges(ends, shape)
+
+
+def _corners(
+    layout: Layout, shape: tuple[int, ...], devices: Sequence[int]
+) -> tuple[tuple[int, ...], ...]:
+    mesh = layout.mesh
+    found = {
+        mesh.device_id(p): corner(layout, shape, p) for p in range(mesh.num_devices)
+    }
+    return tuple(found.get(d, (0,) * len(shape)) for d in devices)

@@ -3,33 +3,38 @@
 Every device's tile is filled with the global indices it holds and, where it is
 partial, with the set of parts it has; the steps are run on those; what arrives must
 be the target's indices, each with every part exactly once. Axes that no step and no
-difference of layouts touches are left out, and so is the innermost run of elements
-that every step moves as one.
+difference of layouts touches are left out, and runs of elements that every step moves
+as one are shortened. An exchange of many elements is followed box by box.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.errors import PlanError
-from shardwright.program.layout import Layout
+from shardwright.program.layout import Box, Layout
 from shardwright.program.mesh import Mesh, SubAxis, positions_by_group, ways
 from shardwright.program.schedule import (
     Exchange,
+    Resize,
     Schedule,
     Shuffle,
     Step,
-    step_result_shape,
 )
+from shardwright.redistribution.exchange_boxes import corner
+from shardwright.redistribution.shrink import shrink
 from shardwright.redistribution.simulate import Tiles, simulate
 
 MAX_ELEMENTS = 1 << 27
 """Most elements, over all devices, that are followed one by one."""
+
+MANY_ELEMENTS = 1 << 22
+"""Above this, an exchange is followed box by box."""
 
 _PADDING = -1
 
@@ -42,6 +47,9 @@ def check_schedule(schedule: Schedule) -> None:
     """
     problem = _projected(schedule)
     count = problem.mesh.num_devices * math.prod(problem.source_tile)
+    if count > MANY_ELEMENTS and _is_plain_exchange(problem):
+        _check_boxes(problem)
+        return
     if count > MAX_ELEMENTS:
         raise PlanError(
             f"schedule {schedule.source} -> {schedule.target} of shape "
@@ -55,7 +63,7 @@ def check_schedule(schedule: Schedule) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Check:
-    """A schedule on the axes that matter, runs of `run` elements counted as one."""
+    """A schedule on the axes that matter."""
 
     mesh: Mesh
     source: Layout
@@ -111,6 +119,33 @@ class _Check:
                     f"{at}; it should hold element {expected[at]} with all parts"
                 )
 
+    def box(self, layout: Layout, shape: tuple[int, ...], position: int) -> Box:
+        """Global indices of a tile, at a position of the steps' mesh."""
+        place = self._place(layout, position)
+        if place is None:
+            return tuple((0, 0) for _ in shape)
+        return layout.tile_box(shape, place)
+
+    def corner(
+        self, layout: Layout, shape: tuple[int, ...], position: int
+    ) -> tuple[int, ...]:
+        """Where the stored tile begins, which may be past the tensor's end."""
+        place = self._place(layout, position)
+        return (0,) * len(shape) if place is None else corner(layout, shape, place)
+
+    def _place(self, layout: Layout, position: int) -> int | None:
+        """Where the device at a position of the steps' mesh stands on the layout's."""
+        if layout.mesh == self.mesh:
+            return position
+        device = self.mesh.device_id(position)
+        if device not in self._devices(layout):
+            return None
+        return layout.mesh.position_of(device)
+
+    def _devices(self, layout: Layout) -> Container[int]:
+        ids = layout.mesh.device_ids
+        return range(layout.mesh.num_devices) if ids is None else ids
+
     def _indices(
         self, layout: Layout, shape: tuple[int, ...], position: int
     ) -> NDArray[np.int64]:
@@ -118,9 +153,9 @@ class _Check:
         result = np.zeros((), np.int64)
         inside = np.ones((), bool)
         tiles = layout.tile_shape(shape)
-        place = position
-        if layout.mesh != self.mesh:  # the steps' positions are logical devices
-            place = layout.mesh.position_of(position)
+        place = self._place(layout, position)
+        if place is None:  # this device has no part in the layout
+            return np.full(tiles, _PADDING)
         for d, (n, tile) in enumerate(zip(shape, tiles, strict=True)):
             start = layout.mesh.index(place, layout.dims[d]) * tile
             index = np.arange(start, start + tile)
@@ -157,11 +192,12 @@ def _no_parts(reducer: str, tiles: Tiles) -> Tiles:
 
 
 def _projected(schedule: Schedule) -> _Check:
-    """The schedule on the axes that matter, innermost runs joined."""
+    """The schedule on the axes that matter, shrunk."""
     source, target = schedule.source, schedule.target
     if schedule.steps_mesh is not None:
         shape, steps = schedule.shape, schedule.steps
-        return _Check(schedule.mesh, source, target, shape, shape, steps, (), (), ())
+        across = _Check(schedule.mesh, source, target, shape, shape, steps, (), (), ())
+        return _shrunk(across) or across
     kept = tuple(a for a, r in source.partial if (a, r) in target.partial)
     owed = tuple(a for a, r in source.partial if (a, r) not in target.partial)
     new = tuple(a for a, r in target.partial if (a, r) not in source.partial)
@@ -183,68 +219,115 @@ def _projected(schedule: Schedule) -> _Check:
     names = {axis.name for axis in axes}
     mesh = Mesh(tuple((name, n) for name, n in source.mesh.axes if name in names))
     before, after = Layout(mesh, old_dims), Layout(mesh, new_dims)
-    run = _common_run(schedule.steps, before.tile_shape(old_shape))
-    run = math.gcd(run, *old_shape[-1:], *new_shape[-1:])
-    run = math.gcd(run, *after.tile_shape(new_shape)[-1:])
-    return _Check(
-        mesh,
-        before,
-        after,
-        _shorter(old_shape, run),
-        _shorter(new_shape, run),
-        tuple(_shorter_step(step, run) for step in schedule.steps),
-        kept,
-        owed,
-        new,
+    whole = _Check(
+        mesh, before, after, old_shape, new_shape, schedule.steps, kept, owed, new
     )
+    return _shrunk(whole) or whole
 
 
 def _axes(step: Step) -> tuple[SubAxis, ...]:
-    return () if isinstance(step, Shuffle) else step.axes
+    return () if isinstance(step, Shuffle | Resize) else step.axes
 
 
-def _common_run(steps: Sequence[Step], tile: tuple[int, ...]) -> int:
-    """Length of the innermost runs that no step takes apart; 0 for a scalar."""
-    return math.gcd(*_runs(steps, tile))
+def _shrunk(check: _Check) -> _Check | None:
+    """The same check with runs that move as one shortened, where that can be."""
+    uneven = [n % ways(a) for n, a in zip(check.shape, check.source.dims, strict=True)]
+    late = [
+        n % ways(a) for n, a in zip(check.target_shape, check.target.dims, strict=True)
+    ]
+    if any(late) and check.shape != check.target_shape:
+        return None
+    kept = [bool(n) for n in uneven]
+    if check.shape == check.target_shape:
+        kept = [bool(a or b) for a, b in zip(uneven, late, strict=True)]
+    small = shrink(check.steps, check.source_tile, kept)
+    if small is None:
+        return None
+    shape, target_shape = list(check.shape), list(check.target_shape)
+    for sizes, layout, tile in (
+        (shape, check.source, small.first),
+        (target_shape, check.target, small.last),
+    ):
+        if len(tile) != len(sizes):
+            return None
+        for d, axes in enumerate(layout.dims):
+            if not (d < len(kept) and kept[d]):
+                sizes[d] = tile[d] * ways(axes)
+    same_shape = check.shape == check.target_shape
+    if math.prod(shape) != math.prod(target_shape):
+        return None
+    if same_shape and shape != target_shape:
+        return None
+    return dataclasses.replace(
+        check,
+        shape=tuple(shape),
+        target_shape=tuple(target_shape),
+        steps=small.steps,
+    )
 
 
-def _runs(steps: Sequence[Step], tile: tuple[int, ...]) -> Iterator[int]:
-    yield from tile[-1:]
-    for step in steps:
-        match step:
-            case Shuffle():
-                last = len(step.split) - 1
-                keeps = bool(step.split) and step.perm[-1] == last
-                yield step.split[-1] if keeps else 1
-            case Exchange():
-                for r in step.rounds:
-                    yield from r.shape[-1:]
-                    yield from (o[-1] for o in (*r.read, *r.write) if o)
-            case _:
-                pass
-        tile = step_result_shape(step, tile)
-        yield from tile[-1:]
+# Boxes ------------------------------------------------------------------------
 
 
-def _shorter(shape: tuple[int, ...], run: int) -> tuple[int, ...]:
-    return shape if run < 2 else (*shape[:-1], shape[-1] // run)
+def _is_plain_exchange(check: _Check) -> bool:
+    is_exchange = len(check.steps) == 1 and isinstance(check.steps[0], Exchange)
+    return is_exchange and not (check.kept or check.owed or check.unreduced)
 
 
-def _shorter_step(step: Step, run: int) -> Step:
-    match step:
-        case Shuffle():
-            split, shape = _shorter(step.split, run), _shorter(step.shape, run)
-            return Shuffle(split, step.perm, shape)
-        case Exchange():
-            rounds = tuple(
-                dataclasses.replace(
-                    r,
-                    shape=_shorter(r.shape, run),
-                    read=tuple(_shorter(o, run) for o in r.read),
-                    write=tuple(_shorter(o, run) for o in r.write),
+def _check_boxes(check: _Check) -> None:
+    """Every box comes from where its indices lie, and boxes tile the target's."""
+    (step,) = check.steps
+    assert isinstance(step, Exchange)
+    table = positions_by_group(check.mesh, step.axes)
+    got: dict[int, list[Box]] = {p: [] for p in range(check.mesh.num_devices)}
+    for group in table.tolist():
+        for r in step.rounds:
+            for s, t in r.pairs:
+                old = check.corner(check.source, check.shape, group[s])
+                new = check.corner(check.target, check.target_shape, group[t])
+                sent, written = (
+                    tuple(
+                        (start + o, start + o + n)
+                        for start, o, n in zip(at, offsets, r.shape, strict=True)
+                    )
+                    for at, offsets in ((old, r.read[s]), (new, r.write[t]))
                 )
-                for r in step.rounds
+                held = tuple(
+                    (a, a + n) for a, n in zip(old, check.source_tile, strict=True)
+                )
+                is_there = check.box(check.source, check.shape, group[s])
+                if sent != written or not _inside(sent, held):
+                    raise PlanError(
+                        f"wrong schedule: device {group[t]} of {check.mesh} is sent "
+                        f"{sent} by device {group[s]}, which holds {held}, and writes "
+                        f"it at {written}"
+                    )
+                if math.prod(b - a for a, b in is_there):
+                    got[group[t]].append(written)
+    for position, boxes in got.items():
+        new = check.box(check.target, check.target_shape, position)
+        if not _covered(new, boxes):
+            raise PlanError(
+                f"wrong schedule: device {position} of {check.mesh} should hold {new} "
+                f"and is sent {boxes}"
             )
-            return Exchange(step.axes, _shorter(step.shape, run), rounds)
-        case _:
-            return step
+
+
+def _covered(box: Box, boxes: list[Box]) -> bool:
+    """Whether the boxes together hold the box: cells between all their ends."""
+    ends = [
+        sorted({a, b, *(e for other in boxes for e in other[d] if a < e < b)})
+        for d, (a, b) in enumerate(box)
+    ]
+    held = np.zeros([len(e) - 1 for e in ends], bool)
+    for other in boxes:
+        window = (
+            slice(np.searchsorted(e, a), np.searchsorted(e, b))
+            for e, (a, b) in zip(ends, other, strict=True)
+        )
+        held[tuple(window)] = True
+    return bool(held.all())
+
+
+def _inside(box: Box, other: Box) -> bool:
+    return all(c <= a and b <= d for (a, b), (c, d) in zip(box, other, strict=True))

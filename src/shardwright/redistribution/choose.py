@@ -31,6 +31,7 @@ from shardwright.redistribution.grouping import (
     tile_shape,
 )
 from shardwright.redistribution.ordered import cheapest_ordered, ordered_problem
+from shardwright.redistribution.padded import meeting_points, padded
 from shardwright.redistribution.project import FREE, Problem, project
 from shardwright.redistribution.routes import Request, routes
 from shardwright.redistribution.sequences import (
@@ -217,9 +218,10 @@ def _candidates(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
     problem = project(shape, source, target)
     if problem is None:
         yield from _without_digits(request)
+        yield from _padded(request)
         return
     for steps in _by_digits(problem, request.prices):
-        yield _family(steps), steps
+        yield family_of(steps), steps
     if problem.owed:
         yield from _reduced_first(request)
 
@@ -232,6 +234,22 @@ def _by_digits(problem: Problem, prices: Prices) -> Iterator[tuple[Step, ...]]:
         steps = cheapest_path(problem, prices, EXCHANGE_ONLY)
         if steps is not None:
             yield steps
+
+
+def _padded(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
+    """Where cuts do not divide: an even change between two local steps."""
+    found = padded(request)
+    if found is not None:
+        for _, steps in _candidates(found.request):
+            steps = (*found.before, *steps, *found.after)
+            yield family_of(steps), steps
+        return
+    source, target, shape = request.source, request.target, request.shape
+    limit = max(math.prod(x.tile_shape(shape)) for x in (source, target))
+    for between in meeting_points(request):
+        if math.prod(between.tile_shape(shape)) <= limit:
+            steps = _leg(request, source, between) + _leg(request, between, target)
+            yield family_of(steps), steps
 
 
 def _without_digits(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
@@ -252,7 +270,7 @@ def _without_digits(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
     else:
         yield from routes(request)
         return
-    yield _family(steps), steps
+    yield family_of(steps), steps
 
 
 def _reduced_first(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
@@ -272,7 +290,7 @@ def _reduced_first(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
                 ways_to.append((ReduceScatter(d, axes, reducer), scattered))
     for step, reduced in ways_to:
         steps = (step, *_leg(request, reduced, target))
-        yield _family(steps), steps
+        yield family_of(steps), steps
 
 
 def _by_gathering(request: Request) -> tuple[Step, ...]:
@@ -314,7 +332,8 @@ def _empty(request: Request) -> tuple[Step, ...]:
     return (Shuffle(old, tuple(range(len(old))), new),)
 
 
-def _family(steps: tuple[Step, ...]) -> str:
+def family_of(steps: tuple[Step, ...]) -> str:
+    """Which family of schedules the steps belong to."""
     if sum(map(count_collectives, steps)) == 0:
         return "local"
     exchanges = [step for step in steps if isinstance(step, Exchange)]
@@ -345,5 +364,7 @@ def _round_bytes(step: Step, dtype: str) -> int:
     """The buffer of one round, beside the new tile."""
     if not isinstance(step, Exchange):
         return 0
+    if step.is_joined:
+        return ways(step.axes) * tile_bytes(step.rounds[0].shape, dtype)
     moving = (tile_bytes(r.shape, dtype) for r in step.rounds if not r.is_local)
     return max(moving, default=0)

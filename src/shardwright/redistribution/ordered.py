@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import count
 
 import numpy as np
@@ -76,7 +76,7 @@ def ordered_problem(
         atoms = (atom for axis in axes for atom in split_axis(axis, cuts[axis.name]))
         if not split_primes:
             return list(atoms)
-        return [prime for atom in atoms for prime in _primes(atom)]
+        return [prime for atom in atoms for prime in primes(atom)]
 
     olds, news, sizes = [], [], list(shape)
     for d, (old, new) in enumerate(zip(source.dims, target.dims, strict=True)):
@@ -97,7 +97,7 @@ def ordered_problem(
     return Ordered(source.mesh, tuple(sizes), atoms, before, after)
 
 
-def _primes(axis: SubAxis) -> Iterator[SubAxis]:
+def primes(axis: SubAxis) -> Iterator[SubAxis]:
     pre, rest, factor = axis.pre, axis.size, 2
     while rest > 1:
         while rest % factor:
@@ -169,12 +169,12 @@ def _all_to_alls(
 def _permutes(problem: Ordered, dims: Dims) -> Iterator[tuple[Step, Dims]]:
     sizes = [problem.atoms[a].size for a in range(len(problem.atoms))]
     ways = [math.prod(sizes[a] for a in axes) for axes in dims]
-    for after in _arrangements(sizes, ways, frozenset(range(len(sizes)))):
+    for after in arrangements(sizes, ways, frozenset(range(len(sizes)))):
         if after != dims:
             yield _permute(problem, dims, after), after
 
 
-def _arrangements(
+def arrangements(
     sizes: Sequence[int], ways: Sequence[int], atoms: frozenset[int]
 ) -> Iterator[Dims]:
     """All ordered choices of atoms that cut the dims in so many ways."""
@@ -182,7 +182,7 @@ def _arrangements(
         yield ()
         return
     for first in _orders(sizes, ways[0], atoms):
-        for rest in _arrangements(sizes, ways[1:], atoms - set(first)):
+        for rest in arrangements(sizes, ways[1:], atoms - set(first)):
             yield (first, *rest)
 
 
@@ -204,7 +204,9 @@ def _permute(problem: Ordered, old: Dims, new: Dims) -> Permute:
     atoms = sorted(changed)
     axes = problem.axes(atoms)
     held, wanted = (_cells(axes, atoms, dims) for dims in (old, new))
-    return Permute(axes, match(held.tolist(), wanted.tolist()))
+    pairs = match(held.tolist(), wanted.tolist())
+    assert pairs is not None, "equal ways leave as many holders as askers"
+    return Permute(axes, pairs)
 
 
 def _cells(
@@ -221,13 +223,23 @@ def _cells(
     return cell
 
 
-def match(held: Sequence[int], wanted: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Pair senders with receivers of equal tiles, themselves where they can."""
-    spare: dict[int, list[int]] = {}
+def match(
+    held: Sequence[Hashable], wanted: Sequence[Hashable]
+) -> tuple[tuple[int, int], ...] | None:
+    """Pair senders with receivers of equal tiles, themselves where they can.
+
+    None where a tile is wanted by more members than have one to spare.
+    """
+    spare: dict[Hashable, list[int]] = {}
     for member, (old, new) in enumerate(zip(held, wanted, strict=True)):
         if old != new:
             spare.setdefault(old, []).append(member)
-    return tuple(
-        (member if held[member] == cell else spare[cell].pop(0), member)
-        for member, cell in enumerate(wanted)
-    )
+    pairs: list[tuple[int, int]] = []
+    for member, cell in enumerate(wanted):
+        if held[member] == cell:
+            pairs.append((member, member))
+        elif spare.get(cell):
+            pairs.append((spare[cell].pop(0), member))
+        else:
+            return None
+    return tuple(pairs)

@@ -9,7 +9,12 @@ from collections.abc import Iterator
 from shardwright.program.layout import Layout
 from shardwright.program.mesh import Mesh, SubAxis, ways
 from shardwright.program.schedule import Axes, Exchange, Step
-from shardwright.redistribution.exchange import direct_exchange
+from shardwright.redistribution.exchange_boxes import (
+    Ends,
+    box_exchanges,
+    corner,
+    cut_exchange,
+)
 from shardwright.redistribution.ordered import cheapest_ordered, ordered_problem
 from shardwright.redistribution.sequences import Prices
 
@@ -42,7 +47,7 @@ def routes(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
 
 
 def _exchanges(request: Request) -> Iterator[Exchange]:
-    """Pieces as they come, and pieces cut to one size so that rounds are alike."""
+    """Exchanges of the boxes of each group of the axes that move."""
     shape = request.source.view_shape(request.shape)
     source, target, axes = moving_part(shape, request.source, request.target)
     members = ways(axes)
@@ -54,21 +59,29 @@ def _exchanges(request: Request) -> Iterator[Exchange]:
             shape, request.source.dims, request.target.dims, strict=True
         )
     )
-    old = [source.tile_box(sizes, p) for p in range(members)]
-    new = [target.tile_box(sizes, p) for p in range(members)]
-    tile = target.tile_shape(sizes)
-    unit = tuple(
-        math.gcd(*pair) for pair in zip(source.tile_shape(sizes), tile, strict=True)
+    tiles = source.tile_shape(sizes), target.tile_shape(sizes)
+    ends = Ends(
+        axes,
+        tuple(source.tile_box(sizes, p) for p in range(members)),
+        tuple(target.tile_box(sizes, p) for p in range(members)),
+        tuple(corner(source, sizes, p) for p in range(members)),
+        tuple(corner(target, sizes, p) for p in range(members)),
+        *tiles,
     )
-    whole = direct_exchange(axes, old, new, tile)
-    if whole is not None:
-        yield whole
+    yield from exchanges(ends, sizes)
+
+
+def exchanges(ends: Ends, sizes: tuple[int, ...]) -> Iterator[Exchange]:
+    """Exchanges of boxes as they come, in windows, and cut to one size."""
+    yield from box_exchanges(ends)
+    tiles = ends.old_tile, ends.new_tile
+    unit = tuple(math.gcd(*pair) for pair in zip(*tiles, strict=True))
     if any(n % u for n, u in zip(sizes, unit, strict=True)):
         return
-    pieces = members * math.prod(t // u for t, u in zip(tile, unit, strict=True))
-    if pieces <= MAX_MEMBERS:
-        alike = direct_exchange(axes, old, new, tile, unit)
-        if alike is not None and alike != whole:
+    units = math.prod(t // u for t, u in zip(tiles[1], unit, strict=True))
+    if len(ends.old) * units <= MAX_MEMBERS:
+        alike = cut_exchange(ends, unit)
+        if alike is not None:
             yield alike
 
 

@@ -20,6 +20,7 @@ from shardwright.program.schedule import (
     Exchange,
     Permute,
     ReduceScatter,
+    Resize,
     Schedule,
     Shuffle,
     Slice,
@@ -87,6 +88,8 @@ def simulate(
 def _run(
     mesh: Mesh, step: Step, tiles: Tiles, reduce: Reduce, identity: Identity
 ) -> Tiles:
+    if isinstance(step, Resize):
+        return _resized(tiles, step.shape)
     if isinstance(step, Shuffle):
         devices = tiles.shape[:1]
         split = tiles.reshape(devices + step.split)
@@ -122,6 +125,14 @@ def _run(
     return result
 
 
+def _resized(tiles: Tiles, shape: Sequence[int]) -> Tiles:
+    sizes = tuple(map(min, tiles.shape[1:], shape))
+    new = np.zeros((len(tiles), *shape), tiles.dtype)
+    window = (slice(None), *(slice(n) for n in sizes))
+    new[window] = tiles[window]
+    return new
+
+
 def _for_all(whole: Tiles, grouped: Tiles) -> Tiles:
     """One array a group, given to each of its members."""
     shape = (grouped.shape[0], grouped.shape[1], *whole.shape[1:])
@@ -148,10 +159,12 @@ def _exchange(grouped: Tiles, step: Exchange) -> Tiles:
     new = np.zeros((*grouped.shape[:2], *step.shape), grouped.dtype)
     for r in step.rounds:
         for s, t in r.pairs:
-            source, target = _window(r.read[s], r.shape), _window(r.write[t], r.shape)
+            source, target = [], []
+            for o, w, n, size in zip(
+                r.read[s], r.write[t], r.shape, step.shape, strict=True
+            ):
+                start, stop = max(0, w), min(size, w + n)  # the rest is dropped
+                target.append(slice(start, max(start, stop)))
+                source.append(slice(o + start - w, max(o + stop, o + start) - w))
             new[(slice(None), t, *target)] = grouped[(slice(None), s, *source)]
     return new
-
-
-def _window(offsets: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
-    return tuple(slice(o, o + n) for o, n in zip(offsets, shape, strict=True))

@@ -9,7 +9,7 @@ from shardwright.rules import (  # noqa: F401 - filling the table
     shape,
 )
 from shardwright.rules.emitter import Emitter
-from shardwright.rules.reduction import identity_text
+from shardwright.rules.reduction import identity_text, zero_text
 from shardwright.rules.registry import (
     Call,
     Entry,
@@ -36,4 +36,5 @@ __all__ = [
     "identity_text",
     "localize",
     "rule_of",
+    "zero_text",
 ]

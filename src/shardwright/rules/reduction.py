@@ -78,9 +78,11 @@ def identity_text(reducer: str, dtype: str) -> str:
         case "prod":
             return _number("1", dtype)
         case "or":
-            return "false"
-        case "and":
+            return zero_text(dtype)
+        case "and" if dtype == "i1":
             return "true"
+        case "and":
+            return str(2 ** dtype_bits(dtype) - 1) if dtype.startswith("ui") else "-1"
     is_max = reducer == "max"
     if dtype.startswith(("f", "bf")):
         return _infinity(dtype, negative=is_max)
@@ -90,6 +92,11 @@ def identity_text(reducer: str, dtype: str) -> str:
     if dtype.startswith("ui"):
         return "0" if is_max else str(2**bits - 1)
     return str(-(2 ** (bits - 1)) if is_max else 2 ** (bits - 1) - 1)
+
+
+def zero_text(dtype: str) -> str:
+    """Zero, or false, as MLIR writes it in a constant."""
+    return "false" if dtype == "i1" else _number("0", dtype)
 
 
 def _number(digit: str, dtype: str) -> str:

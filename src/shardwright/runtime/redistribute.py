@@ -12,14 +12,12 @@ from jax.sharding import PartitionSpec as P
 
 from shardwright.capture import (
     from_named_sharding,
-    layouts_from_hlo,
-    to_hlo,
     to_partition_spec,
 )
 from shardwright.errors import LayoutError
 from shardwright.lowering import schedule_module
 from shardwright.program import Layout, Mesh, Schedule, TensorType
-from shardwright.redistribution import plan_across, plan_schedule
+from shardwright.redistribution import plan_redistribution as plan_layouts
 from shardwright.runtime.call import sharded_call
 from shardwright.runtime.dtypes import mlir_dtype
 from shardwright.runtime.jit import resolve_topology
@@ -96,14 +94,10 @@ def _schedule(
                 f"{layout.mesh}; choose axes that divide each dim"
             )
     machine = resolve_topology(topology, source.mesh)
-    if _same_mesh(source.mesh, target.mesh):
-        return plan_schedule(shape, dtype, old, new, machine)
-    order = _positions(source.mesh, target.mesh)
-    new = Layout(Mesh(new.mesh.axes, order), new.dims)
-    common = _on_one_mesh(old, new, shape)
-    if common is not None:
-        return plan_schedule(shape, dtype, *common, machine)
-    return plan_across(shape, dtype, old, new, machine)
+    if not _same_mesh(source.mesh, target.mesh):
+        order = _positions(source.mesh, target.mesh)
+        new = Layout(Mesh(new.mesh.axes, order), new.dims)
+    return plan_layouts(shape, dtype, old, new, machine)
 
 
 def _same_mesh(one: Any, other: Any) -> bool:
@@ -136,21 +130,6 @@ def _positions(one: Any, other: Any) -> tuple[int, ...] | None:
             "has other devices; use jax.device_put"
         )
     return tuple(place[device] for device in other.devices.flat)
-
-
-def _on_one_mesh(
-    old: Layout, new: Layout, shape: tuple[int, ...]
-) -> tuple[Layout, Layout] | None:
-    """Both layouts on a mesh whose axes serve both, if there is one."""
-    texts = [to_hlo(layout, shape) for layout in (old, new)]
-    count = old.mesh.num_devices
-    try:
-        mesh, (first, second) = layouts_from_hlo(texts, [len(shape)] * 2, count)
-    except LayoutError:
-        return None
-    if mesh.device_ids is not None or first is None or second is None:
-        return None
-    return first.layout, second.layout
 
 
 def _stacked(x: jax.Array, flat: NamedSharding) -> jax.Array:

@@ -6,6 +6,7 @@ from shardwright.topology.cost import (
     step_bytes,
     step_seconds,
 )
+from shardwright.topology.groups import axes_of_groups
 from shardwright.topology.machine import Network, Switched, Topology, Torus
 from shardwright.topology.presets import check_fits, for_platform, preset, presets
 
@@ -14,6 +15,7 @@ __all__ = [
     "Switched",
     "Topology",
     "Torus",
+    "axes_of_groups",
     "check_fits",
     "for_platform",
     "op_seconds",

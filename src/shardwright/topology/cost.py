@@ -29,6 +29,7 @@ from shardwright.program import (
     Mesh,
     Permute,
     ReduceScatter,
+    Resize,
     Shuffle,
     Slice,
     Step,
@@ -40,12 +41,19 @@ from shardwright.program import (
     ways,
 )
 from shardwright.topology.machine import Switched, Topology, Torus
+from shardwright.topology.scattered import (
+    GroupRate,
+    groups_of,
+    scattered_permute,
+    scattered_rate,
+    torus_load,
+)
 
 
 def step_bytes(step: Step, tile_shape: tuple[int, ...], dtype: str) -> int:
     """Bytes that the busiest device receives for a step on a tile of this shape."""
     match step:
-        case Slice() | Shuffle() | Unreduce():
+        case Slice() | Shuffle() | Resize() | Unreduce():
             return 0
         case Exchange():
             return (
@@ -76,7 +84,7 @@ def step_seconds(
     """
     tile = float(tile_bytes(tile_shape, dtype))
     match step:
-        case Slice() | Shuffle() | Unreduce():
+        case Slice() | Shuffle() | Resize() | Unreduce():
             return 0.0
         case Permute():
             return _permute_seconds(topology, mesh, step, tile)
@@ -102,7 +110,7 @@ def schedule_seconds(
     for step in steps:
         before, tile = tile, step_result_shape(step, tile)
         match step:
-            case Slice() | Unreduce():
+            case Slice() | Resize() | Unreduce():
                 copies = True
             case Shuffle():
                 copies = copies or _is_copy(step)
@@ -145,6 +153,9 @@ def _joins(step: Step, after: tuple[int, ...]) -> bool:
 def _exchange_load(step: Exchange) -> dict[int, int]:
     """Elements that each member receives from others."""
     load: dict[int, int] = {}
+    if step.is_joined:
+        n = ways(step.axes)
+        return {0: (n - 1) * math.prod(step.rounds[0].shape)}
     for r in step.rounds:
         size = math.prod(r.shape)
         for s, t in r.pairs:
@@ -172,33 +183,25 @@ def _group_seconds(
     return rate.latency + whole * rate.gather
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Rate:
-    """Latency of one group's collective, and its seconds a byte.
-
-    `gather` counts bytes of the whole tile, `exchange` bytes that a device holds.
-    """
-
-    latency: float
-    gather: float
-    exchange: float
-
-
 @lru_cache(maxsize=65536)
-def _group_rate(topology: Topology, mesh: Mesh, axes: tuple[SubAxis, ...]) -> _Rate:
+def _group_rate(topology: Topology, mesh: Mesh, axes: tuple[SubAxis, ...]) -> GroupRate:
+    if mesh.device_ids is not None:
+        return scattered_rate(topology.network, groups_of(mesh, axes))
     if isinstance(topology.network, Switched):
         return _switched_rate(topology.network, mesh, axes)
     return _torus_rate(topology.network, mesh, axes)
 
 
-def _switched_rate(network: Switched, mesh: Mesh, axes: tuple[SubAxis, ...]) -> _Rate:
+def _switched_rate(
+    network: Switched, mesh: Mesh, axes: tuple[SubAxis, ...]
+) -> GroupRate:
     n = ways(axes)
     inside = _members_inside(network, mesh, axes)
     islands = n // inside
     groups = network.island // inside if islands > 1 else 0
     crossing = (islands - 1) / islands * groups / network.island_bandwidth
     in_island = (n - 1) / n / network.device_bandwidth
-    return _Rate(
+    return GroupRate(
         latency=network.launch_seconds,
         gather=max(in_island, crossing),
         exchange=max(in_island, inside * crossing),
@@ -214,14 +217,14 @@ def _members_inside(network: Switched, mesh: Mesh, axes: tuple[SubAxis, ...]) ->
     return inside
 
 
-def _torus_rate(network: Torus, mesh: Mesh, axes: tuple[SubAxis, ...]) -> _Rate:
+def _torus_rate(network: Torus, mesh: Mesh, axes: tuple[SubAxis, ...]) -> GroupRate:
     n = ways(axes)
     both_ways = 2 * network.link_bandwidth
     spans = [span for span in _spans(network, mesh, axes) if span.size > 1]
     width = sum(span.width / span.spacing for span in spans) or 1.0
     hops = sum(span.hops for span in spans)
     slowest = max((s.size * s.spacing / s.width for s in spans), default=0.0)
-    return _Rate(
+    return GroupRate(
         latency=network.hop_seconds * max(hops, 1),
         gather=(n - 1) / n / (both_ways * width),
         exchange=slowest / (4 * both_ways),
@@ -284,7 +287,14 @@ def _permute_seconds(
 def _exchange_seconds(
     topology: Topology, mesh: Mesh, step: Exchange, dtype: str
 ) -> float:
-    """Each round a permute of its piece, and a copy of it into the new tile."""
+    """Each round a permute of its piece, and a copy of it into the new tile.
+
+    Joined rounds are one all-to-all, packed before and unpacked after.
+    """
+    if step.is_joined:
+        room = ways(step.axes) * float(tile_bytes(step.rounds[0].shape, dtype))
+        rate = _group_rate(topology, mesh, step.axes)
+        return rate.latency + room * (rate.exchange + 4 / topology.memory_bandwidth)
     total, written = 0.0, 0.0
     for r in step.rounds:
         piece = float(tile_bytes(r.shape, dtype))
@@ -305,8 +315,10 @@ def _permute_rate(
     moving = [(s, t) for s, t in pairs if s != t]
     if not moving:
         return 0.0, 0.0
-    places = _member_positions(mesh, axes)
     network = topology.network
+    if mesh.device_ids is not None:
+        return scattered_permute(network, groups_of(mesh, axes), moving)
+    places = _member_positions(mesh, axes)
     routes = [(places[s], places[t]) for s, t in moving]
     if isinstance(network, Torus):
         return _torus_routes(network, mesh, axes, routes)
@@ -336,34 +348,6 @@ def _torus_routes(
     routes: list[tuple[int, int]],
 ) -> tuple[float, float]:
     """Dimension-ordered shortest routes; the busiest link bounds the time."""
-    load: dict[tuple[int, int, int], int] = {}
-    longest = 0
-    for source, target in routes:
-        hops = 0
-        at = source
-        minor = 1
-        for dim in reversed(range(len(network.shape))):
-            length = network.shape[dim]
-            want = target // minor % length
-            direction, steps = _shortest(
-                at // minor % length, want, length, network.wrap[dim]
-            )
-            for _ in range(steps):
-                key = (dim, direction, at)
-                load[key] = load.get(key, 0) + 1
-                here = at // minor % length
-                at += ((here + direction) % length - here) * minor
-            hops += steps
-            minor *= length
-        longest = max(longest, hops)
+    longest, busiest = torus_load(network, routes)
     shared = max((s.spacing for s in _spans(network, mesh, axes)), default=1)
-    busiest = max(load.values(), default=0) * shared
-    return longest * network.hop_seconds, busiest / network.link_bandwidth
-
-
-def _shortest(start: int, stop: int, length: int, wrap: bool) -> tuple[int, int]:
-    """(direction, steps) of the shortest way along one dim of a torus."""
-    forward = (stop - start) % length
-    if not wrap:
-        return (1, stop - start) if stop >= start else (-1, start - stop)
-    return (1, forward) if forward <= length - forward else (-1, length - forward)
+    return longest * network.hop_seconds, busiest * shared / network.link_bandwidth

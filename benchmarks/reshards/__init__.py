@@ -1,0 +1,1 @@
+"""Parts of benchmarks/redistribution.py: problems, peers, figures."""

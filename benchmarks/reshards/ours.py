@@ -1,0 +1,78 @@
+"""Our plans for a problem: checked exactly, counted, and priced on machines."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+
+from reshards.problems import Problem
+from shardwright.program import Schedule, tile_bytes
+from shardwright.redistribution import check_schedule, plan_redistribution
+from shardwright.topology import Switched, Topology, preset
+
+BYTES = Topology(
+    "bytes",
+    None,
+    (("f32", 1e30),),
+    1e30,
+    1e12,
+    Switched(1 << 20, 1e9, 1e9, 0.0),
+    "made up: nothing but received bytes takes time",
+)
+MACHINES = ("h100-8", "h100x8x8", "tpu-v5e-16x16", "tpu-v5p-4x4x4")
+
+
+def machines(num_devices: int) -> list[Topology]:
+    """Where bytes alone cost, then every machine that is large enough."""
+    real = map(preset, MACHINES)
+    return [BYTES, *(m for m in real if (m.num_devices or 0) >= num_devices)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ours:
+    """Figures of the plan where bytes decide; seconds of each machine's own plan."""
+
+    bytes_received: int
+    lower_bound: int
+    collectives: int
+    peak_ratio: float
+    seconds: dict[str, float]
+    planning: float
+    family: str
+
+
+def our_answer(problem: Problem, where: Sequence[Topology]) -> Ours:
+    """Plan for each machine; a schedule that is not exact raises."""
+    start = time.perf_counter()
+    plans = [_plan(problem, machine) for machine in where]
+    planning = (time.perf_counter() - start) / len(where)
+    for plan in plans:
+        check_schedule(plan)
+    first = plans[0]
+    return Ours(
+        first.bytes_received,
+        first.lower_bound,
+        first.num_collectives,
+        max(plan.peak_bytes / ends(problem) for plan in plans),
+        {m.name: p.seconds for m, p in zip(where, plans, strict=True)},
+        planning,
+        first.family,
+    )
+
+
+def ends(problem: Problem) -> int:
+    """Bytes of the larger of the source's and the target's tile."""
+    return max(
+        1,
+        *(
+            tile_bytes(layout.tile_shape(problem.shape), "f32")
+            for layout in (problem.source, problem.target)
+        ),
+    )
+
+
+def _plan(problem: Problem, machine: Topology) -> Schedule:
+    return plan_redistribution(
+        problem.shape, "f32", problem.source, problem.target, machine
+    )

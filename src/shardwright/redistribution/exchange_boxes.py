@@ -1,0 +1,212 @@
+"""Direct exchange of boxes: any layouts, each missing piece from a device that has it.
+
+The askers of one tile are dealt out over its holders, and the edges of the graph of
+senders and receivers are coloured: a colour is a round. A round moves boxes of one
+shape, so either a round serves pieces of one shape, or pieces are sent in *windows*:
+boxes of the largest piece's shape, which hold more of the sender's tile than was asked
+for; what of it belongs to the receiver's tile is as true as the piece itself, and the
+rest is dropped. One window for all gives the fewest rounds, a window for each
+magnitude of size sends less.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+
+from shardwright.program.layout import Box, Layout
+from shardwright.program.schedule import Axes, Exchange, Offsets, Round
+from shardwright.redistribution.rounds import colour_edges
+
+MAX_TABLE = 1 << 20
+"""Most (device, piece) entries that an exchange may write down."""
+
+MAX_JOINED = 64
+"""Most members of one all-to-all that has room for a box from each to each."""
+
+Shape = tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ends:
+    """What each member of a group holds before and after.
+
+    Boxes are global indices without padding; corners are where the stored tiles
+    begin, which is past the end of the tensor for tiles of padding alone.
+    """
+
+    axes: Axes
+    old: tuple[Box, ...]
+    new: tuple[Box, ...]
+    old_corners: tuple[Offsets, ...]
+    new_corners: tuple[Offsets, ...]
+    old_tile: Shape
+    new_tile: Shape
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Piece:
+    """Indices that one member sends another."""
+
+    sender: int
+    receiver: int
+    box: Box
+
+    @property
+    def shape(self) -> Shape:
+        return tuple(stop - start for start, stop in self.box)
+
+
+def corner(layout: Layout, shape: Shape, position: int) -> Offsets:
+    """Where the stored tile at a mesh position begins, padding or not."""
+    tiles = layout.view_tile_shape(shape)
+    return tuple(
+        layout.mesh.index(position, axes) * tile
+        for axes, tile in zip(layout.dims, tiles, strict=True)
+    )
+
+
+def box_exchanges(ends: Ends) -> Iterator[Exchange]:
+    """The exchanges worth pricing, those of one shape of box a round first."""
+    pieces = _pieces(ends.old, ends.new)
+    if len(pieces) * len(ends.old) > MAX_TABLE or not pieces:
+        return
+    exact: Callable[[Shape], object] = lambda shape: shape  # noqa: E731
+    magnitude: Callable[[Shape], object] = lambda shape: tuple(  # noqa: E731
+        n.bit_length() for n in shape
+    )
+    together: Callable[[Shape], object] = lambda shape: None  # noqa: E731
+    ways_to: list[list[tuple[Shape, list[_Piece]]]] = []
+    for key in (exact, magnitude, together):
+        classes = _classes(pieces, key)
+        if classes not in ways_to:
+            ways_to.append(classes)
+            yield _exchange(ends, classes)
+    if 1 < len(ends.old) <= MAX_JOINED:
+        yield _joined(ends, *ways_to[-1][0])
+
+
+def cut_exchange(ends: Ends, unit: Shape) -> Exchange | None:
+    """Pieces cut to boxes of one unit's shape, so that all rounds are alike."""
+    pieces = [small for p in _pieces(ends.old, ends.new) for small in _cut(p, unit)]
+    if len(pieces) * len(ends.old) > MAX_TABLE:
+        return None
+    return _exchange(ends, _classes(pieces, lambda shape: shape))
+
+
+def _classes(
+    pieces: Sequence[_Piece], key: Callable[[Shape], object]
+) -> list[tuple[Shape, list[_Piece]]]:
+    """Pieces that travel in boxes of one shape, and that shape, large ones first."""
+    found: defaultdict[object, list[_Piece]] = defaultdict(list)
+    for piece in pieces:
+        found[key(piece.shape)].append(piece)
+    classes = [
+        (tuple(map(max, zip(*(p.shape for p in alike), strict=True))), alike)
+        for alike in found.values()
+    ]
+    return sorted(classes, key=lambda c: c[0], reverse=True)
+
+
+def _exchange(
+    ends: Ends, classes: Sequence[tuple[Shape, Sequence[_Piece]]]
+) -> Exchange:
+    rounds: list[Round] = []
+    for shape, alike in classes:
+        rounds += _local_rounds(ends, shape, alike)
+        moving = [p for p in alike if p.sender != p.receiver]
+        colours = colour_edges([(p.sender, p.receiver) for p in moving])
+        for colour in range(max(colours, default=-1) + 1):
+            chosen = [p for p, c in zip(moving, colours, strict=True) if c == colour]
+            rounds.append(_round(ends, shape, chosen))
+    return Exchange(ends.axes, ends.new_tile, tuple(rounds))
+
+
+def _joined(ends: Ends, shape: Shape, pieces: Sequence[_Piece]) -> Exchange:
+    """All pieces in windows of one shape, through one all-to-all."""
+    count = len(ends.old)
+    rounds = [
+        _round(
+            ends,
+            shape,
+            [p for p in pieces if (p.receiver - p.sender) % count == shift],
+        )
+        for shift in range(count)
+    ]
+    return Exchange(ends.axes, ends.new_tile, tuple(rounds), is_joined=True)
+
+
+def _pieces(old: Sequence[Box], new: Sequence[Box]) -> list[_Piece]:
+    """What each device needs, cut by who holds it; its own tile comes first."""
+    holders: defaultdict[Box, list[int]] = defaultdict(list)
+    for device, box in enumerate(old):
+        holders[box].append(device)
+    asked: defaultdict[Box, int] = defaultdict(int)
+    result: list[_Piece] = []
+    for device, box in enumerate(new):
+        for cell, candidates in holders.items():
+            common = _common(box, cell)
+            if common is None:
+                continue
+            sender = device
+            if old[device] != cell:
+                sender = candidates[asked[cell] % len(candidates)]
+                asked[cell] += 1
+            result.append(_Piece(sender, device, common))
+    return result
+
+
+def _common(box: Box, other: Box) -> Box | None:
+    common = tuple(
+        (max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, other, strict=True)
+    )
+    return None if any(a >= b for a, b in common) else common
+
+
+def _cut(piece: _Piece, unit: Shape) -> Iterator[_Piece]:
+    if piece.sender == piece.receiver:
+        yield piece
+        return
+    starts = (range(a, b, n) for (a, b), n in zip(piece.box, unit, strict=True))
+    for corner_ in product(*starts):
+        box = tuple((a, a + n) for a, n in zip(corner_, unit, strict=True))
+        yield _Piece(piece.sender, piece.receiver, box)
+
+
+def _local_rounds(
+    ends: Ends, shape: Shape, pieces: Sequence[_Piece]
+) -> Iterator[Round]:
+    """Rounds of local copies, each device once a round."""
+    waiting = [p for p in pieces if p.sender == p.receiver]
+    while waiting:
+        chosen = list({p.sender: p for p in reversed(waiting)}.values())
+        waiting = [p for p in waiting if p not in chosen]
+        yield _round(ends, shape, sorted(chosen, key=lambda p: p.sender))
+
+
+def _round(ends: Ends, shape: Shape, pieces: Sequence[_Piece]) -> Round:
+    """Windows of this shape around the pieces, inside the senders' stored tiles."""
+    nothing: Offsets = (0,) * len(shape)
+    read: list[Offsets] = [nothing] * len(ends.old)
+    write = list(read)
+    for p in pieces:
+        at = tuple(
+            min(start - low, tile - n)
+            for (start, _), low, tile, n in zip(
+                p.box, ends.old_corners[p.sender], ends.old_tile, shape, strict=True
+            )
+        )
+        read[p.sender] = at
+        write[p.receiver] = tuple(
+            low + o - new
+            for low, o, new in zip(
+                ends.old_corners[p.sender],
+                at,
+                ends.new_corners[p.receiver],
+                strict=True,
+            )
+        )
+    pairs = tuple((p.sender, p.receiver) for p in pieces)
+    return Round(shape, pairs, tuple(read), tuple(write))

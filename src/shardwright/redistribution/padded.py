@@ -1,0 +1,79 @@
+"""Cuts that do not divide, taken through steps that must: pad, move, cut off.
+
+A dim of n elements cut a ways lies in tiles of t = ceil(n / a) elements, which is how
+the even dim of a t elements lies. Where source and target agree on that even size, or
+one of them does not cut the dim at all, the change of layout is an even one of the
+padded tensor: the whole dim is padded before, or cut off after. Dims that both cut
+into tiles that do not fit together are first gathered, or gathered last.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from shardwright.program.layout import Layout
+from shardwright.program.mesh import ways
+from shardwright.program.schedule import Resize, Step
+from shardwright.redistribution.routes import Request
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Padded:
+    """An even request, and the local steps before and after it."""
+
+    request: Request
+    before: tuple[Step, ...]
+    after: tuple[Step, ...]
+
+
+def padded(request: Request) -> Padded | None:
+    """The same change of a tensor that all cuts divide, or None where none fits."""
+    source, target = request.source, request.target
+    if source.view is not None or target.view is not None:
+        return None
+    sizes: list[int] = []
+    for n, old, new in zip(request.shape, source.dims, target.dims, strict=True):
+        size = _even_size(n, ways(old), ways(new))
+        if size is None:
+            return None
+        sizes.append(size)
+    shape = tuple(sizes)
+    if shape == request.shape:
+        return None
+    return Padded(
+        dataclasses.replace(request, shape=shape),
+        _resize(source.tile_shape(request.shape), source.tile_shape(shape)),
+        _resize(target.tile_shape(shape), target.tile_shape(request.shape)),
+    )
+
+
+def _even_size(n: int, old: int, new: int) -> int | None:
+    olds, news = (-(-n // cuts) * cuts for cuts in (old, new))
+    if old == 1 or olds == news:
+        return news
+    return olds if new == 1 else None
+
+
+def _resize(tile: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Step, ...]:
+    return () if tile == shape else (Resize(shape),)
+
+
+def meeting_points(request: Request) -> Iterator[Layout]:
+    """Layouts between, in which each dim fits both the source and the target.
+
+    Dims whose tiles do not fit together are whole; the others are as in the source,
+    or as in the target where the axes are free for it.
+    """
+    source, target = request.source, request.target
+    fits = [
+        _even_size(n, ways(old), ways(new)) is not None
+        for n, old, new in zip(request.shape, source.dims, target.dims, strict=True)
+    ]
+    if all(fits):
+        return
+    found: list[Layout] = []
+    for dims in (source.dims, target.dims):
+        kept = tuple(d if fit else () for d, fit in zip(dims, fits, strict=True))
+        found.append(dataclasses.replace(source, dims=kept))
+    yield from dict.fromkeys(found)
