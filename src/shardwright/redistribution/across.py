@@ -14,17 +14,15 @@ that cuts what the target replicates sends each piece once, and gathers it there
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 
 from shardwright.errors import PlanError
 from shardwright.program.layout import Box, Layout
-from shardwright.program.mesh import Mesh, SubAxis, ways
+from shardwright.program.mesh import Mesh, ways
 from shardwright.program.schedule import Alternative, Permute, Schedule, Step
 from shardwright.program.types import dtype_bits
 from shardwright.redistribution.choose import (
-    cheapest_seconds,
     chosen,
     family_of,
     plan_schedule,
@@ -33,13 +31,14 @@ from shardwright.redistribution.choose import (
 )
 from shardwright.redistribution.common import on_common_mesh
 from shardwright.redistribution.exchange_boxes import Ends, corner
-from shardwright.redistribution.ordered import arrangements, match, primes
+from shardwright.redistribution.ordered import match
+from shardwright.redistribution.relays import alike, cut_further
 from shardwright.redistribution.routes import MAX_MEMBERS, Request, exchanges
 from shardwright.redistribution.sequences import Prices
 from shardwright.topology import Topology
 
-MAX_RELAYS = 6
-"""Most relays of one kind that are priced, those most like the other end."""
+MAX_RELAYS = 8
+"""Most relays of one kind that are priced, those most like the end."""
 
 DEVICES = "device"
 """The one axis of a mesh of all devices, where neither end's mesh has them all."""
@@ -148,20 +147,13 @@ def _candidates(
     def leg(one: Layout, other: Layout) -> tuple[Step, ...]:
         return plan_schedule(shape, dtype, one, other, topology).steps
 
-    def seconds(one: Layout, other: Layout) -> float:
-        return cheapest_seconds(shape, dtype, one, other, topology)
-
     if old <= new and not source.partial:
-        relays = _relays(shape, target, source, limit)
-        ranked = sorted(relays, key=lambda relay: seconds(relay, target))
-        for relay in [target, *ranked[:MAX_RELAYS]]:
+        for relay in [target, *_relays(shape, target, source, limit)]:
             for step in _moves(target.mesh, shape, source, relay):
                 yield target.mesh, (step, *leg(relay, target))
     if new <= old:
-        relays = _relays(shape, source, target, limit)
-        ranked = sorted(relays, key=lambda relay: seconds(source, relay))
         whole = source.without_partial()
-        for relay in [whole, *ranked[:MAX_RELAYS]]:
+        for relay in [whole, *_relays(shape, source, target, limit)]:
             for step in _moves(source.mesh, shape, relay, target):
                 yield source.mesh, (*leg(source, relay), step)
     elif not old <= new:
@@ -178,50 +170,14 @@ def _candidates(
 def _relays(
     shape: tuple[int, ...], end: Layout, other: Layout, limit: int
 ) -> list[Layout]:
-    """Layouts on `end`'s mesh with tiles as `other` has, or cut further.
-
-    The former are those most like `end`; the latter are `end` with axes that it does
-    not use cutting a dim that they divide.
-    """
-    found: list[Layout] = []
-    mesh = end.mesh
-    idle = tuple(
-        a for a in mesh.whole_axes() if not any(a.overlaps(u) for u in end.used_axes)
-    )
-    if idle:
-        for d, n in enumerate(end.tile_shape(shape)):
-            if n % ways(idle) == 0 and end.is_even(shape):
-                dims = (*end.dims[:d], end.dims[d] + idle, *end.dims[d + 1 :])
-                found.append(Layout(mesh, dims))
-    atoms = [prime for axis in mesh.whole_axes() for prime in primes(axis)]
-    sizes = [atom.size for atom in atoms]
+    """Layouts on `end`'s mesh with tiles as `other` has, or cut further."""
+    found = list(cut_further(shape, end.without_partial()))
     theirs = [ways(axes) for axes in other.dims]
     finer = [math.lcm(a, ways(b)) for a, b in zip(theirs, end.dims, strict=True)]
-    alike: list[Layout] = []
-    for wanted in (theirs, finer):
-        if any(n % w for n, w in zip(shape, wanted, strict=True)) and wanted != theirs:
-            continue
-        everything = frozenset(range(len(atoms)))
-        some = itertools.islice(arrangements(sizes, wanted, everything), 512)
-        for dims in some:
-            axes = tuple(tuple(atoms[a] for a in dim) for dim in dims)
-            alike.append(Layout(mesh, axes))
-    alike.sort(key=lambda layout: -_likeness(layout, end, atoms))
-    found += alike[: 2 * MAX_RELAYS]
+    found += alike(end.mesh, theirs, end, MAX_RELAYS)
+    if not any(n % w for n, w in zip(shape, finer, strict=True)):
+        found += alike(end.mesh, finer, end, MAX_RELAYS)
     return [x for x in dict.fromkeys(found) if math.prod(x.tile_shape(shape)) <= limit]
-
-
-def _likeness(layout: Layout, other: Layout, atoms: Sequence[SubAxis]) -> int:
-    """Atoms that cut one dim in both; those in the same place count twice."""
-    score = 0
-    for axes, others in zip(layout.dims, other.dims, strict=True):
-        mine, theirs = (
-            [atom for axis in side for atom in atoms if atom.overlaps(axis)]
-            for side in (axes, others)
-        )
-        score += len(set(mine) & set(theirs))
-        score += sum(a == b for a, b in zip(mine, theirs, strict=False))
-    return score
 
 
 def _moves(

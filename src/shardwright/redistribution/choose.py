@@ -33,7 +33,8 @@ from shardwright.redistribution.grouping import (
 from shardwright.redistribution.ordered import cheapest_ordered, ordered_problem
 from shardwright.redistribution.padded import meeting_points, padded
 from shardwright.redistribution.project import FREE, Problem, project
-from shardwright.redistribution.routes import Request, routes
+from shardwright.redistribution.relays import permute_first
+from shardwright.redistribution.routes import Request, few_launches, routes
 from shardwright.redistribution.sequences import (
     COLLECTIVES,
     EXCHANGE_ONLY,
@@ -42,8 +43,14 @@ from shardwright.redistribution.sequences import (
 )
 from shardwright.topology import Switched, Topology, step_bytes
 
-MAX_DETOUR_ATOMS = 3
+MAX_DETOUR_ATOMS = 6
 """Most moving axes among which detours over faster links are looked for."""
+
+MAX_DETOURS = 300
+"""Most states that the search for a detour looks at."""
+
+MAX_RELAYS = 4
+"""Most relays of one kind that are tried."""
 
 
 def plan_schedule(
@@ -176,19 +183,12 @@ def _ranked(request: Request) -> list[Alternative]:
     for family, steps in _candidates(request):
         if steps not in found:
             found[steps] = priced(request, family, steps)
-    if found and _has_levels(request.prices.topology, request.prices.mesh):
-        ordered = ordered_problem(
-            request.shape,
-            request.source,
-            request.target,
-            split_primes=False,
-            max_atoms=MAX_DETOUR_ATOMS,
-        )
+    prices = request.prices
+    has_levels = _has_levels(prices.topology, prices.mesh)
+    if found and has_levels and not request.is_leg:
         below = min(candidate.seconds for candidate in found.values())
-        if ordered is not None and below > 0.0:
-            steps = cheapest_ordered(ordered, request.prices, below)
-            if steps is not None:
-                found[steps] = priced(request, "sequence", steps)
+        for steps in _detours(request, below) if below > 0.0 else ():
+            found[steps] = priced(request, family_of(steps), steps)
     if not found:
         raise PlanError(
             f"no schedule takes a tensor of shape {request.shape} from "
@@ -197,6 +197,27 @@ def _ranked(request: Request) -> list[Alternative]:
             "divide the dims"
         )
     return ranked_by_price(found.values())
+
+
+def _detours(request: Request, below: float) -> Iterator[tuple[Step, ...]]:
+    """Sequences over faster links, and by way of a permute."""
+    ordered = ordered_problem(
+        request.shape,
+        request.source,
+        request.target,
+        split_primes=False,
+        max_atoms=MAX_DETOUR_ATOMS,
+    )
+    if ordered is None:
+        return
+    steps = cheapest_ordered(ordered, request.prices, below, MAX_DETOURS)
+    if steps is not None:
+        yield steps
+    for begun, relay in permute_first(request, MAX_RELAYS):
+        problem = project(request.shape, relay, request.target)
+        rest = problem and cheapest_path(problem, request.prices, COLLECTIVES)
+        if rest is not None:
+            yield begun + rest
 
 
 def ranked_by_price(candidates: Iterable[Alternative]) -> list[Alternative]:
@@ -224,6 +245,13 @@ def _candidates(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
         yield family_of(steps), steps
     if problem.owed:
         yield from _reduced_first(request)
+    elif (
+        source.view == target.view
+        and source.partial == target.partial
+        and not request.is_leg
+    ):
+        for step in few_launches(request):
+            yield "exchange", (step,)
 
 
 def _by_digits(problem: Problem, prices: Prices) -> Iterator[tuple[Step, ...]]:
@@ -244,11 +272,14 @@ def _padded(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
             steps = (*found.before, *steps, *found.after)
             yield family_of(steps), steps
         return
+    if request.is_leg:
+        return
     source, target, shape = request.source, request.target, request.shape
     limit = max(math.prod(x.tile_shape(shape)) for x in (source, target))
     for between in meeting_points(request):
         if math.prod(between.tile_shape(shape)) <= limit:
-            steps = _leg(request, source, between) + _leg(request, between, target)
+            leg = dataclasses.replace(request, is_leg=True)
+            steps = _leg(leg, source, between) + _leg(leg, between, target)
             yield family_of(steps), steps
 
 

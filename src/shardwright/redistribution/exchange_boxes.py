@@ -12,13 +12,14 @@ magnitude of size sends less.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
 from shardwright.program.layout import Box, Layout
 from shardwright.program.schedule import Axes, Exchange, Offsets, Round
-from shardwright.redistribution.rounds import colour_edges
+from shardwright.redistribution.rounds import colour_edges, max_degree
 
 MAX_TABLE = 1 << 20
 """Most (device, piece) entries that an exchange may write down."""
@@ -68,10 +69,18 @@ def corner(layout: Layout, shape: Shape, position: int) -> Offsets:
     )
 
 
-def box_exchanges(ends: Ends) -> Iterator[Exchange]:
-    """The exchanges worth pricing, those of one shape of box a round first."""
+def box_exchanges(ends: Ends, max_rounds: int | None = None) -> Iterator[Exchange]:
+    """The exchanges worth pricing, those of one shape of box a round first.
+
+    Those that take more than `max_rounds` rounds are left out.
+    """
     pieces = _pieces(ends.old, ends.new)
     if len(pieces) * len(ends.old) > MAX_TABLE or not pieces:
+        return
+    rounds = max_degree([(p.sender, p.receiver) for p in pieces])
+    if max_rounds is not None and rounds > max_rounds:
+        if 1 < len(ends.old) <= MAX_JOINED:
+            yield _joined(ends, *_classes(pieces, lambda shape: None)[0])
         return
     exact: Callable[[Shape], object] = lambda shape: shape  # noqa: E731
     magnitude: Callable[[Shape], object] = lambda shape: tuple(  # noqa: E731
@@ -139,23 +148,28 @@ def _joined(ends: Ends, shape: Shape, pieces: Sequence[_Piece]) -> Exchange:
 
 
 def _pieces(old: Sequence[Box], new: Sequence[Box]) -> list[_Piece]:
-    """What each device needs, cut by who holds it; its own tile comes first."""
+    """What each device needs, cut by who holds it; its own tile comes first.
+
+    Large pieces are dealt out first, each to the holder that sends least by then.
+    """
     holders: defaultdict[Box, list[int]] = defaultdict(list)
     for device, box in enumerate(old):
         holders[box].append(device)
-    asked: defaultdict[Box, int] = defaultdict(int)
+    wanted = [
+        _Piece(device if old[device] == cell else candidates[0], device, common)
+        for device, box in enumerate(new)
+        for cell, candidates in holders.items()
+        if (common := _common(box, cell)) is not None
+    ]
+    sent = [0] * len(old)
     result: list[_Piece] = []
-    for device, box in enumerate(new):
-        for cell, candidates in holders.items():
-            common = _common(box, cell)
-            if common is None:
-                continue
-            sender = device
-            if old[device] != cell:
-                sender = candidates[asked[cell] % len(candidates)]
-                asked[cell] += 1
-            result.append(_Piece(sender, device, common))
-    return result
+    for piece in sorted(wanted, key=lambda p: -math.prod(p.shape)):
+        sender = piece.sender
+        if sender != piece.receiver:
+            sender = min(holders[old[sender]], key=lambda h: sent[h])
+            sent[sender] += math.prod(piece.shape)
+        result.append(_Piece(sender, piece.receiver, piece.box))
+    return sorted(result, key=lambda p: (p.receiver, p.box))
 
 
 def _common(box: Box, other: Box) -> Box | None:

@@ -20,14 +20,25 @@ from numpy.typing import NDArray
 
 from shardwright.program.layout import Layout
 from shardwright.program.mesh import Mesh, SubAxis
-from shardwright.program.schedule import AllGather, AllToAll, Permute, Slice, Step
+from shardwright.program.schedule import (
+    AllGather,
+    AllToAll,
+    Permute,
+    Slice,
+    Step,
+    count_collectives,
+)
 from shardwright.redistribution.project import cut_points, is_chain, split_axis
 from shardwright.redistribution.sequences import Cost, Prices
+from shardwright.topology import copy_seconds, next_seconds, step_bytes
 
 Dims = tuple[tuple[int, ...], ...]
 
-MAX_ATOMS = 5
+MAX_ATOMS = 6
 """Most atoms that may move: states grow with their factorial."""
+
+MAX_VISITED = 2000
+"""Most states that a search looks at."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -106,72 +117,130 @@ def primes(axis: SubAxis) -> Iterator[SubAxis]:
         pre, rest = pre * factor, rest // factor
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _State:
+    """Atoms by dim; whether a permute was done; whether a local copy is unpaid."""
+
+    dims: Dims
+    permuted: bool = False
+    pending: bool = False
+
+
 def cheapest_ordered(
-    problem: Ordered, prices: Prices, below: float = math.inf
+    problem: Ordered,
+    prices: Prices,
+    below: float = math.inf,
+    max_visited: int = MAX_VISITED,
 ) -> tuple[Step, ...] | None:
-    """Steps of the cheapest path, None where none takes fewer than `below` seconds."""
+    """Steps of the cheapest path, None where none takes fewer than `below` seconds.
+
+    One permute at most, which is enough (Rink et al. 2021). The search gives up after
+    so many states.
+    """
     source, target = (
         math.prod(problem.tile(d)) for d in (problem.source, problem.target)
     )
     limit = max(source, target)
     order = count()
-    queue: list[tuple[Cost, int, tuple[Step, ...], Dims]] = [
-        (Cost(), next(order), (), problem.source)
+    queue: list[tuple[Cost, int, tuple[Step, ...], _State]] = [
+        (Cost(), next(order), (), _State(problem.source))
     ]
-    done: set[Dims] = set()
-    while queue:
-        _, _, steps, dims = heapq.heappop(queue)
-        if dims == problem.target:
+    done: set[_State] = set()
+    while queue and len(done) < max_visited:
+        cost, _, steps, state = heapq.heappop(queue)
+        if state.dims == problem.target and not state.pending:
             return steps
-        if dims in done:
+        if state in done:
             continue
-        done.add(dims)
-        for step, after in _moves(problem, dims):
-            if after in done or math.prod(problem.tile(after)) > limit:
+        done.add(state)
+        for step, after in _moves(problem, state):
+            if after in done or math.prod(problem.tile(after.dims)) > limit:
                 continue
-            longer = (*steps, step)
-            total = prices.path(longer, problem.tile(problem.source))
-            if total.seconds < below:
-                heapq.heappush(queue, (total, next(order), longer, after))
+            entry = _extended(problem, prices, cost, step, state, after)
+            if entry[0].seconds < below:
+                entry_steps = steps if step is None else (*steps, step)
+                heapq.heappush(queue, (entry[0], next(order), entry_steps, entry[1]))
     return None
 
 
-def _moves(problem: Ordered, dims: Dims) -> Iterator[tuple[Step, Dims]]:
+def _extended(
+    problem: Ordered,
+    prices: Prices,
+    cost: Cost,
+    step: Step | None,
+    state: _State,
+    after: _State,
+) -> tuple[Cost, _State]:
+    """Price and state after one more step; None pays the copy at the end."""
+    tile, dtype = problem.tile(state.dims), prices.dtype
+    if step is None:
+        seconds, pending = copy_seconds(prices.topology, tile, dtype), False
+    else:
+        seconds, pending = next_seconds(
+            prices.topology, prices.mesh, step, tile, dtype, state.pending
+        )
+    moved = 0 if step is None else step_bytes(step, tile, dtype)
+    total = Cost(
+        cost.seconds + seconds,
+        cost.bytes_received + moved,
+        cost.collectives + (0 if step is None else count_collectives(step)),
+    )
+    return total, dataclasses.replace(after, pending=pending)
+
+
+def _moves(problem: Ordered, state: _State) -> Iterator[tuple[Step | None, _State]]:
+    dims = state.dims
+    if dims == problem.target:
+        yield None, state
+        return
     used = {a for axes in dims for a in axes}
     idle = [a for a in range(len(problem.atoms)) if a not in used]
     tile = problem.tile(dims)
+
+    def then(changes: dict[int, tuple[int, ...]]) -> _State:
+        return _State(_set(dims, changes), state.permuted)
+
     for d, axes in enumerate(dims):
         for atom in idle:
             if tile[d] % problem.atoms[atom].size == 0:
-                yield Slice(d, problem.axes([atom])), _set(dims, {d: (*axes, atom)})
+                yield Slice(d, problem.axes([atom])), then({d: (*axes, atom)})
         for k in range(len(axes)):
             kept, tail = axes[:k], axes[k:]
-            yield AllGather(d, problem.axes(tail)), _set(dims, {d: kept})
-            yield from _all_to_alls(problem, dims, d, kept, tail)
-    yield from _permutes(problem, dims)
+            yield AllGather(d, problem.axes(tail)), then({d: kept})
+            n = math.prod(problem.atoms[a].size for a in tail)
+            for e in range(len(dims)):
+                if e != d and tile[e] % n == 0:
+                    after = then({d: kept, e: (*dims[e], *tail)})
+                    yield AllToAll(e, d, problem.axes(tail)), after
+    if not state.permuted:
+        for after in _permutes(problem, dims):
+            yield _permute(problem, dims, after), _State(after, True)
 
 
 def _set(dims: Dims, changes: dict[int, tuple[int, ...]]) -> Dims:
     return tuple(changes.get(d, axes) for d, axes in enumerate(dims))
 
 
-def _all_to_alls(
-    problem: Ordered, dims: Dims, d: int, kept: tuple[int, ...], tail: tuple[int, ...]
-) -> Iterator[tuple[Step, Dims]]:
-    tile = problem.tile(dims)
-    n = math.prod(problem.atoms[a].size for a in tail)
-    for e in range(len(dims)):
-        if e != d and tile[e] % n == 0:
-            after = _set(dims, {d: kept, e: (*dims[e], *tail)})
-            yield AllToAll(e, d, problem.axes(tail)), after
-
-
-def _permutes(problem: Ordered, dims: Dims) -> Iterator[tuple[Step, Dims]]:
+def _permutes(problem: Ordered, dims: Dims) -> Iterator[Dims]:
+    """Arrangements with the same tiles that begin as the target does."""
     sizes = [problem.atoms[a].size for a in range(len(problem.atoms))]
-    ways = [math.prod(sizes[a] for a in axes) for axes in dims]
-    for after in arrangements(sizes, ways, frozenset(range(len(sizes)))):
+    fronts: list[tuple[int, ...]] = []
+    ways_left: list[int] = []
+    for axes, wanted in zip(dims, problem.target, strict=True):
+        cuts = math.prod(sizes[a] for a in axes)
+        front: list[int] = []
+        for atom in wanted:
+            if cuts % sizes[atom]:
+                break
+            cuts //= sizes[atom]
+            front.append(atom)
+        fronts.append(tuple(front))
+        ways_left.append(cuts)
+    rest = frozenset(range(len(sizes))) - {a for front in fronts for a in front}
+    for tails in arrangements(sizes, ways_left, rest):
+        after = tuple(f + t for f, t in zip(fronts, tails, strict=True))
         if after != dims:
-            yield _permute(problem, dims, after), after
+            yield after
 
 
 def arrangements(

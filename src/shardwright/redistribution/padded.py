@@ -10,12 +10,16 @@ into tiles that do not fit together are first gathered, or gathered last.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 
 from shardwright.program.layout import Layout
 from shardwright.program.mesh import ways
 from shardwright.program.schedule import Resize, Step
 from shardwright.redistribution.routes import Request
+
+MAX_BETWEEN = 32
+"""Most layouts between that are tried."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,20 +64,20 @@ def _resize(tile: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Step, ...]:
 
 
 def meeting_points(request: Request) -> Iterator[Layout]:
-    """Layouts between, in which each dim fits both the source and the target.
+    """Layouts between that take some dims from the source and some from the target.
 
-    Dims whose tiles do not fit together are whole; the others are as in the source,
-    or as in the target where the axes are free for it.
+    So the dims that fit together move by collectives, and the others on their own.
     """
     source, target = request.source, request.target
-    fits = [
-        _even_size(n, ways(old), ways(new)) is not None
-        for n, old, new in zip(request.shape, source.dims, target.dims, strict=True)
-    ]
-    if all(fits):
-        return
     found: list[Layout] = []
-    for dims in (source.dims, target.dims):
-        kept = tuple(d if fit else () for d, fit in zip(dims, fits, strict=True))
-        found.append(dataclasses.replace(source, dims=kept))
-    yield from dict.fromkeys(found)
+    options = [
+        tuple(dict.fromkeys((old, new, ())))
+        for old, new in zip(source.dims, target.dims, strict=True)
+    ]
+    for dims in itertools.islice(itertools.product(*options), MAX_BETWEEN):
+        used = [axis for axes in dims for axis in axes]
+        used += [axis for axis, _ in source.partial]
+        if any(a.overlaps(b) for a, b in itertools.combinations(used, 2)):
+            continue
+        found.append(dataclasses.replace(source, dims=dims))
+    yield from (x for x in found if x.dims not in (source.dims, target.dims))

@@ -10,6 +10,7 @@ from shardwright.program.layout import Layout
 from shardwright.program.mesh import Mesh, SubAxis, ways
 from shardwright.program.schedule import Axes, Exchange, Step
 from shardwright.redistribution.exchange_boxes import (
+    MAX_JOINED,
     Ends,
     box_exchanges,
     corner,
@@ -22,14 +23,22 @@ MAX_MEMBERS = 1024
 """Most devices of one group between which boxes are matched one by one."""
 
 
+MAX_FEW = 16
+"""Most rounds of an exchange that competes with collectives on launches."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Request:
-    """One change of layout and the prices to plan it by."""
+    """One change of layout and the prices to plan it by.
+
+    `is_leg` says that it is one of several on the way, for which less is tried.
+    """
 
     shape: tuple[int, ...]
     source: Layout
     target: Layout
     prices: Prices
+    is_leg: bool = False
 
 
 def routes(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
@@ -46,29 +55,43 @@ def routes(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
         yield "exchange", (step,)
 
 
+def few_launches(request: Request) -> Iterator[Exchange]:
+    """Exchanges of few rounds, where a group is small enough to match boxes in."""
+    found = _ends(request, MAX_JOINED)
+    if found is not None:
+        yield from box_exchanges(found[0], max_rounds=MAX_FEW)
+
+
 def _exchanges(request: Request) -> Iterator[Exchange]:
     """Exchanges of the boxes of each group of the axes that move."""
+    found = _ends(request, MAX_MEMBERS)
+    if found is not None:
+        yield from exchanges(*found)
+
+
+def _ends(request: Request, max_members: int) -> tuple[Ends, tuple[int, ...]] | None:
+    """What a group's members hold, and the shape of what the group holds."""
     shape = request.source.view_shape(request.shape)
     source, target, axes = moving_part(shape, request.source, request.target)
     members = ways(axes)
-    if members > MAX_MEMBERS:
-        return
+    if members > max_members:
+        return None
     sizes = tuple(
         -(-n // ways(old)) if old == new else n
         for n, old, new in zip(
             shape, request.source.dims, request.target.dims, strict=True
         )
     )
-    tiles = source.tile_shape(sizes), target.tile_shape(sizes)
     ends = Ends(
         axes,
         tuple(source.tile_box(sizes, p) for p in range(members)),
         tuple(target.tile_box(sizes, p) for p in range(members)),
         tuple(corner(source, sizes, p) for p in range(members)),
         tuple(corner(target, sizes, p) for p in range(members)),
-        *tiles,
+        source.tile_shape(sizes),
+        target.tile_shape(sizes),
     )
-    yield from exchanges(ends, sizes)
+    return ends, sizes
 
 
 def exchanges(ends: Ends, sizes: tuple[int, ...]) -> Iterator[Exchange]:

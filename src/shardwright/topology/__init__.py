@@ -1,6 +1,8 @@
 """What machines can do, and what a step or an op costs on them."""
 
 from shardwright.topology.cost import (
+    copy_seconds,
+    next_seconds,
     op_seconds,
     schedule_seconds,
     step_bytes,
@@ -17,7 +19,9 @@ __all__ = [
     "Torus",
     "axes_of_groups",
     "check_fits",
+    "copy_seconds",
     "for_platform",
+    "next_seconds",
     "op_seconds",
     "preset",
     "presets",

@@ -106,20 +106,36 @@ def schedule_seconds(
     All local work between two collectives is one fusion: it copies the tile once, or
     not at all where it is a reshape.
     """
-    total, copies, tile = 0.0, False, tile_shape
+    total, pending, tile = 0.0, False, tile_shape
     for step in steps:
-        before, tile = tile, step_result_shape(step, tile)
-        match step:
-            case Slice() | Resize() | Unreduce():
-                copies = True
-            case Shuffle():
-                copies = copies or _is_copy(step)
-            case _:
-                if copies or _packs(step, before):
-                    total += _copy_seconds(topology, before, dtype)
-                total += step_seconds(topology, mesh, step, before, dtype)
-                copies = _joins(step, tile)
-    return total + (_copy_seconds(topology, tile, dtype) if copies else 0.0)
+        seconds, pending = next_seconds(topology, mesh, step, tile, dtype, pending)
+        total += seconds
+        tile = step_result_shape(step, tile)
+    return total + (copy_seconds(topology, tile, dtype) if pending else 0.0)
+
+
+def next_seconds(
+    topology: Topology,
+    mesh: Mesh,
+    step: Step,
+    tile: tuple[int, ...],
+    dtype: str,
+    pending: bool,
+) -> tuple[float, bool]:
+    """Seconds that one more step adds, and whether a copy is still to be paid.
+
+    `pending` says so of the steps before. `tile` is the shape before the step.
+    """
+    match step:
+        case Slice() | Resize() | Unreduce():
+            return 0.0, True
+        case Shuffle():
+            return 0.0, pending or _is_copy(step)
+        case _:
+            seconds = step_seconds(topology, mesh, step, tile, dtype)
+            if pending or _packs(step, tile):
+                seconds += copy_seconds(topology, tile, dtype)
+            return seconds, _joins(step, step_result_shape(step, tile))
 
 
 def op_seconds(
@@ -136,7 +152,8 @@ def _is_copy(step: Shuffle) -> bool:
     return len(moved) > 1 and order != sorted(order)
 
 
-def _copy_seconds(topology: Topology, tile: tuple[int, ...], dtype: str) -> float:
+def copy_seconds(topology: Topology, tile: tuple[int, ...], dtype: str) -> float:
+    """Seconds to read and write a tile once in a device's memory."""
     return 2 * tile_bytes(tile, dtype) / topology.memory_bandwidth
 
 

@@ -1,0 +1,161 @@
+"""Layouts to go by: where a permute leaves the fewest or the shortest ways to go.
+
+On machines whose links differ, and between meshes, it may pay to send tiles to a
+relay first: an arrangement of the mesh's axes that cuts the dims in the same number of
+ways and begins as the end does, so that what is left are gathers and all-to-alls over
+few axes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from shardwright.program.layout import Layout
+from shardwright.program.mesh import Mesh, SubAxis, ways
+from shardwright.program.schedule import Permute, Slice, Step
+from shardwright.redistribution.exchange_boxes import corner
+from shardwright.redistribution.ordered import arrangements, match, primes
+from shardwright.redistribution.routes import Request, moving_part
+
+MAX_ARRANGEMENTS = 512
+"""Most arrangements of axes that are looked at for one number of ways."""
+
+MAX_ATOMS = 10
+"""Most prime factors of the axes that are arranged."""
+
+
+def alike(mesh: Mesh, cuts: Sequence[int], end: Layout, count: int) -> list[Layout]:
+    """Layouts that cut the dims in so many ways, those most like `end` first."""
+    atoms = [prime for axis in mesh.whole_axes() for prime in primes(axis)]
+    atoms.sort(key=lambda atom: -_use(atom, end))
+    if len(atoms) > MAX_ATOMS:
+        return []
+    sizes = [atom.size for atom in atoms]
+    found = [
+        Layout(mesh, tuple(tuple(atoms[a] for a in dim) for dim in dims))
+        for dims in itertools.islice(
+            arrangements(sizes, cuts, frozenset(range(len(atoms)))), MAX_ARRANGEMENTS
+        )
+    ]
+    found.sort(key=lambda layout: -_likeness(layout, end, atoms))
+    return found[:count]
+
+
+def _use(atom: SubAxis, layout: Layout) -> int:
+    return sum(atom.overlaps(axis) for axis in layout.used_axes)
+
+
+def _likeness(layout: Layout, other: Layout, atoms: Sequence[SubAxis]) -> int:
+    """Atoms that cut one dim in both; those in the same place count twice."""
+    score = 0
+    for axes, others in zip(layout.dims, other.dims, strict=True):
+        mine, theirs = (
+            [atom for axis in side for atom in atoms if atom.overlaps(axis)]
+            for side in (axes, others)
+        )
+        score += len(set(mine) & set(theirs))
+        score += sum(a == b for a, b in zip(mine, theirs, strict=False))
+    return score
+
+
+def idle_axes(layout: Layout) -> tuple[SubAxis, ...]:
+    """Whole axes of the mesh of which the layout uses no part."""
+    return tuple(
+        axis
+        for axis in layout.mesh.whole_axes()
+        if not any(axis.overlaps(used) for used in layout.used_axes)
+    )
+
+
+def cut_further(shape: tuple[int, ...], layout: Layout) -> Iterator[Layout]:
+    """The layout with the axes it does not use cutting a dim that they divide."""
+    idle = idle_axes(layout)
+    if not idle or layout.view is not None or not layout.is_even(shape):
+        return
+    for d, n in enumerate(layout.tile_shape(shape)):
+        if n % ways(idle) == 0:
+            dims = (*layout.dims[:d], layout.dims[d] + idle, *layout.dims[d + 1 :])
+            yield Layout(layout.mesh, dims, layout.partial)
+
+
+def permute_first(
+    request: Request, count: int
+) -> Iterator[tuple[tuple[Step, ...], Layout]]:
+    """Slices and one permute, and the relay that they lead to.
+
+    Tiles are as the source's, or cut as far as source and target together. None for
+    partial layouts, whose parts must stay where they are.
+    """
+    source, target, shape = request.source, request.target, request.shape
+    if source.partial:
+        return
+    cuts = [ways(axes) for axes in source.dims]
+    both = [math.lcm(a, ways(b)) for a, b in zip(cuts, target.dims, strict=True)]
+    for wanted in (cuts, both) if both != cuts else (cuts,):
+        if any(n % w for n, w in zip(shape, wanted, strict=True)):
+            continue
+        relays = alike(source.mesh, wanted, target, count)
+        for begun in _sliced(source, target, wanted):
+            slices = _slices(source, begun)
+            for relay in relays:
+                if relay == begun:
+                    continue
+                step = permute_between(shape, begun, relay)
+                if step is not None:
+                    yield (*slices, step), relay
+
+
+def _sliced(source: Layout, target: Layout, wanted: Sequence[int]) -> list[Layout]:
+    """The source cut in the wanted ways by axes it does not use."""
+    more = [w // ways(axes) for w, axes in zip(wanted, source.dims, strict=True)]
+    if math.prod(more) == 1:
+        return [source]
+    mesh = source.mesh
+    atoms = [
+        atom
+        for axis in mesh.whole_axes()
+        for atom in primes(axis)
+        if not any(atom.overlaps(used) for used in source.used_axes)
+    ]
+    sizes = [atom.size for atom in atoms]
+    found: list[Layout] = []
+    every = arrangements(sizes, more, frozenset(range(len(atoms))))
+    for dims in itertools.islice(every, MAX_ARRANGEMENTS):
+        cut = tuple(
+            (*old, *(atoms[a] for a in new))
+            for old, new in zip(source.dims, dims, strict=True)
+        )
+        found.append(Layout(mesh, cut))
+    found.sort(key=lambda layout: -_likeness(layout, target, atoms))
+    return found[:2]
+
+
+def _slices(source: Layout, finer: Layout) -> tuple[Step, ...]:
+    """The slices between two layouts of which one begins as the other."""
+    steps: list[Step] = []
+    for d, (old, new) in enumerate(zip(source.dims, finer.dims, strict=True)):
+        atoms = [atom for axis in new for atom in primes(axis)]
+        cuts = ways(old)
+        rest: list[SubAxis] = []
+        for atom in atoms:
+            if cuts > 1:
+                cuts //= atom.size
+            else:
+                rest.append(atom)
+        if rest:
+            steps.append(Slice(d, tuple(rest)))
+    return tuple(steps)
+
+
+def permute_between(
+    shape: tuple[int, ...], source: Layout, target: Layout
+) -> Permute | None:
+    """The permute between layouts of one mesh with tiles of one shape."""
+    old, new, axes = moving_part(shape, source, target)
+    members = range(ways(axes))
+    held = [corner(old, shape, p) for p in members]
+    wanted = [corner(new, shape, p) for p in members]
+    pairs = match(held, wanted)
+    return None if pairs is None else Permute(axes, pairs)
