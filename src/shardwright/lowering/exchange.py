@@ -16,19 +16,18 @@ def emit_exchange(
     emitter: Emitter, tile: Value, step: Exchange, permute: Permute
 ) -> Value:
     """The new tile. `permute` sends each member's box as a round says."""
-    if step.is_joined:
-        pieces = _in_one(emitter, tile, step)
-    else:
-        pieces = _one_by_one(emitter, tile, step, permute)
+    pieces = _one_by_one(emitter, tile, step, permute)
+    if step.joined:
+        pieces += _in_one(emitter, tile, step)
     target = _Target(emitter, step, tensor_type(tile.type).dtype)
-    for r, piece in zip(step.rounds, pieces, strict=True):
+    for r, piece in zip(step.all_rounds, pieces, strict=True):
         target.write(r, piece)
     return target.finished()
 
 
 def _one_by_one(
     emitter: Emitter, tile: Value, step: Exchange, permute: Permute
-) -> Sequence[Value]:
+) -> list[Value]:
     member = emitter.index(step.axes)
     pieces: list[Value] = []
     for r in step.rounds:
@@ -40,13 +39,13 @@ def _one_by_one(
     return pieces
 
 
-def _in_one(emitter: Emitter, tile: Value, step: Exchange) -> Sequence[Value]:
+def _in_one(emitter: Emitter, tile: Value, step: Exchange) -> list[Value]:
     """Round k's box, in the slot of member m + k, through one all-to-all."""
-    count, shape = ways(step.axes), step.rounds[0].shape
+    count, shape = ways(step.axes), step.joined[0].shape
     member = emitter.index(step.axes)
     slots: list[Value] = []
     for target in range(count):
-        rows = [step.rounds[(target - m) % count].read[m] for m in range(count)]
+        rows = [step.joined[(target - m) % count].read[m] for m in range(count)]
         piece = emitter.dynamic_slice(tile, _offsets(emitter, rows, member), shape)
         slots.append(emitter.reshape(piece, (1, *shape)))
     packed = stablehlo.concatenate(slots, 0)
@@ -76,7 +75,7 @@ class _Target:
         self._member = emitter.index(step.axes)
         self._low = [0] * len(step.shape)
         high = list(step.shape)
-        for r in step.rounds:
+        for r in step.all_rounds:
             for _, t in r.pairs:
                 for d, start in enumerate(r.write[t]):
                     self._low[d] = max(self._low[d], -start)

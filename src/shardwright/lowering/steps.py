@@ -56,11 +56,18 @@ def emit_schedule(emitter: Emitter, tile: Value, schedule: Schedule) -> Value:
     value = emitter.reshape(tile, schedule.source.view_tile_shape(schedule.shape))
     dtype = tensor_type(value.type).dtype
     for step in schedule.steps:
-        reduces = isinstance(step, AllReduce | ReduceScatter | Unreduce)
-        value = _seen_as(emitter, value, dtype if reduces else _moved_as(dtype))
+        value = _seen_as(emitter, value, _dtype_in(step, dtype))
         value = emit_step(emitter, value, step)
     value = _seen_as(emitter, value, dtype)
     return emitter.reshape(value, schedule.target.tile_shape(schedule.shape))
+
+
+def _dtype_in(step: Step, dtype: str) -> str:
+    """The element type in which a step sees its tile."""
+    if not isinstance(step, AllReduce | ReduceScatter | Unreduce):
+        return _moved_as(dtype)
+    is_bitwise = step.reducer in ("and", "or") and dtype.startswith(("f", "bf"))
+    return f"ui{dtype_bits(dtype)}" if is_bitwise else dtype
 
 
 def _moved_as(dtype: str) -> str:

@@ -130,15 +130,19 @@ class Exchange:
     """Direct exchange: the new tile, of `shape`, is written round by round.
 
     All rounds read the old tile. `axes` must be all axes that move, so that the
-    members of a group hold everything the group needs. `is_joined` sends all rounds
-    in one all-to-all, in which every member has room for one box from each: the boxes
-    are then of one shape, and round k has pairs (s, s + k mod members) alone.
+    members of a group hold everything the group needs. `joined` holds more rounds,
+    which travel in one all-to-all that has room for a box from each member to each:
+    as many rounds as members, of one shape, round k with pairs (s, s + k) alone.
     """
 
     axes: Axes
     shape: tuple[int, ...]
     rounds: tuple[Round, ...]
-    is_joined: bool = False
+    joined: tuple[Round, ...] = ()
+
+    @property
+    def all_rounds(self) -> tuple[Round, ...]:
+        return self.rounds + self.joined
 
 
 Step = (
@@ -205,10 +209,8 @@ def count_collectives(step: Step) -> int:
     match step:
         case Slice() | Shuffle() | Resize() | Unreduce():
             return 0
-        case Exchange() if step.is_joined:
-            return 1
         case Exchange():
-            return sum(not r.is_local for r in step.rounds)
+            return sum(not r.is_local for r in step.rounds) + bool(step.joined)
         case Permute():
             return int(any(s != t for s, t in step.pairs))
         case _:

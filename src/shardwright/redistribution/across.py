@@ -30,8 +30,8 @@ from shardwright.redistribution.choose import (
     ranked_by_price,
 )
 from shardwright.redistribution.common import on_common_mesh
-from shardwright.redistribution.exchange_boxes import Ends, corner
-from shardwright.redistribution.ordered import match
+from shardwright.redistribution.exchange_boxes import Ends, boxes, corners
+from shardwright.redistribution.ordered import match, room_elements
 from shardwright.redistribution.relays import alike, cut_further
 from shardwright.redistribution.routes import MAX_MEMBERS, Request, exchanges
 from shardwright.redistribution.sequences import Prices
@@ -116,9 +116,7 @@ def _bound(shape: tuple[int, ...], source: Layout, target: Layout) -> int:
 def _boxes(layout: Layout, shape: tuple[int, ...]) -> dict[int, Box]:
     """What each logical device holds."""
     mesh = layout.mesh
-    return {
-        mesh.device_id(p): layout.tile_box(shape, p) for p in range(mesh.num_devices)
-    }
+    return {mesh.device_id(p): box for p, box in enumerate(boxes(layout, shape))}
 
 
 def _missing(old: Box, new: Box) -> int:
@@ -142,7 +140,8 @@ def _candidates(
 ) -> Iterator[tuple[Mesh, tuple[Step, ...]]]:
     """Steps, and the mesh whose axes they name."""
     old, new = _devices(source.mesh), _devices(target.mesh)
-    limit = max(math.prod(x.tile_shape(shape)) for x in (source, target))
+    tiles = [math.prod(x.tile_shape(shape)) for x in (source, target)]
+    limit = max(*tiles, room_elements(dtype))
 
     def leg(one: Layout, other: Layout) -> tuple[Step, ...]:
         return plan_schedule(shape, dtype, one, other, topology).steps
@@ -171,7 +170,8 @@ def _relays(
     shape: tuple[int, ...], end: Layout, other: Layout, limit: int
 ) -> list[Layout]:
     """Layouts on `end`'s mesh with tiles as `other` has, or cut further."""
-    found = list(cut_further(shape, end.without_partial()))
+    found = [Layout.replicated(end.mesh, len(shape))]
+    found += cut_further(shape, end.without_partial())
     theirs = [ways(axes) for axes in other.dims]
     finer = [math.lcm(a, ways(b)) for a, b in zip(theirs, end.dims, strict=True)]
     found += alike(end.mesh, theirs, end, MAX_RELAYS)
@@ -204,7 +204,5 @@ def _corners(
     layout: Layout, shape: tuple[int, ...], devices: Sequence[int]
 ) -> tuple[tuple[int, ...], ...]:
     mesh = layout.mesh
-    found = {
-        mesh.device_id(p): corner(layout, shape, p) for p in range(mesh.num_devices)
-    }
+    found = {mesh.device_id(p): at for p, at in enumerate(corners(layout, shape))}
     return tuple(found.get(d, (0,) * len(shape)) for d in devices)

@@ -26,7 +26,7 @@ from shardwright.program.schedule import (
     Shuffle,
     Step,
 )
-from shardwright.redistribution.exchange_boxes import corner
+from shardwright.redistribution.exchange_boxes import corners
 from shardwright.redistribution.shrink import shrink
 from shardwright.redistribution.simulate import Tiles, simulate
 
@@ -131,7 +131,7 @@ class _Check:
     ) -> tuple[int, ...]:
         """Where the stored tile begins, which may be past the tensor's end."""
         place = self._place(layout, position)
-        return (0,) * len(shape) if place is None else corner(layout, shape, place)
+        return (0,) * len(shape) if place is None else corners(layout, shape)[place]
 
     def _place(self, layout: Layout, position: int) -> int | None:
         """Where the device at a position of the steps' mesh stands on the layout's."""
@@ -175,8 +175,10 @@ def _or_disjoint(parts: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 def _join_parts(reducer: str, tiles: Tiles) -> Tiles:
     """Reduce: members must speak of one index and have parts of their own."""
-    result = tiles[:, 0].copy()
-    same = (tiles["index"] == tiles["index"][:, :1]).all(1)
+    has = (tiles["parts"] != 0).any(-1)  # a member without parts may hold anything
+    first = np.argmax(has, axis=1)[:, None]
+    result = np.take_along_axis(tiles, first, 1)[:, 0]
+    same = ((tiles["index"] == result["index"][:, None]) | ~has).all(1)
     union = _or_disjoint(np.ascontiguousarray(tiles["parts"]))
     result["parts"] = np.where(same[..., None], union, np.uint64(0))
     return result
@@ -281,7 +283,7 @@ def _check_boxes(check: _Check) -> None:
     table = positions_by_group(check.mesh, step.axes)
     got: dict[int, list[Box]] = {p: [] for p in range(check.mesh.num_devices)}
     for group in table.tolist():
-        for r in step.rounds:
+        for r in step.all_rounds:
             for s, t in r.pairs:
                 old = check.corner(check.source, check.shape, group[s])
                 new = check.corner(check.target, check.target_shape, group[t])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -10,7 +11,7 @@ from typing import Any
 
 from shardwright.errors import PlanError
 from shardwright.program.layout import Layout
-from shardwright.program.mesh import Mesh, ways
+from shardwright.program.mesh import Mesh, SubAxis, ways
 from shardwright.program.schedule import (
     AllReduce,
     Alternative,
@@ -30,8 +31,12 @@ from shardwright.redistribution.grouping import (
     source_groups,
     tile_shape,
 )
-from shardwright.redistribution.ordered import cheapest_ordered, ordered_problem
-from shardwright.redistribution.padded import meeting_points, padded
+from shardwright.redistribution.ordered import (
+    cheapest_ordered,
+    ordered_problem,
+    room_elements,
+)
+from shardwright.redistribution.padded import meeting_points, padded, with_lone_tiles
 from shardwright.redistribution.project import FREE, Problem, project
 from shardwright.redistribution.relays import permute_first
 from shardwright.redistribution.routes import Request, few_launches, routes
@@ -46,7 +51,7 @@ from shardwright.topology import Switched, Topology, step_bytes
 MAX_DETOUR_ATOMS = 6
 """Most moving axes among which detours over faster links are looked for."""
 
-MAX_DETOURS = 300
+MAX_DETOURS = 500
 """Most states that the search for a detour looks at."""
 
 MAX_RELAYS = 4
@@ -252,6 +257,39 @@ def _candidates(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
     ):
         for step in few_launches(request):
             yield "exchange", (step,)
+        for steps in _by_gathering_dims(request):
+            yield family_of(steps), steps
+
+
+def _by_gathering_dims(request: Request) -> Iterator[tuple[Step, ...]]:
+    """Gather what the target does not begin with, then cut: few launches, more room."""
+    source, target, shape = request.source, request.target, request.shape
+    fronts = tuple(
+        tuple(o for o, n in itertools.takewhile(_is_same, zip(old, new, strict=False)))
+        for old, new in zip(source.dims, target.dims, strict=True)
+    )
+    whole = ((),) * source.rank
+    limit = max(
+        room_elements(request.prices.dtype),
+        *(math.prod(x.view_tile_shape(shape)) for x in (source, target)),
+    )
+    for dims in dict.fromkeys((fronts, whole)):
+        between = dataclasses.replace(source, dims=dims)
+        if math.prod(between.view_tile_shape(shape)) > limit:
+            continue
+        steps: tuple[Step, ...] = ()
+        for one, other in ((source, between), (between, target)):
+            problem = project(shape, one, other)
+            leg = problem and cheapest_path(problem, request.prices, COLLECTIVES)
+            if leg is None:
+                break
+            steps += leg
+        else:
+            yield steps
+
+
+def _is_same(pair: tuple[SubAxis, SubAxis]) -> bool:
+    return pair[0] == pair[1]
 
 
 def _by_digits(problem: Problem, prices: Prices) -> Iterator[tuple[Step, ...]]:
@@ -266,6 +304,11 @@ def _by_digits(problem: Problem, prices: Prices) -> Iterator[tuple[Step, ...]]:
 
 def _padded(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
     """Where cuts do not divide: an even change between two local steps."""
+    lone = with_lone_tiles(request)
+    if lone is not None:
+        masks, partial = lone
+        for _, steps in _candidates(partial):
+            yield family_of(steps), (*masks, *steps)
     found = padded(request)
     if found is not None:
         for _, steps in _candidates(found.request):
@@ -275,7 +318,10 @@ def _padded(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
     if request.is_leg:
         return
     source, target, shape = request.source, request.target, request.shape
-    limit = max(math.prod(x.tile_shape(shape)) for x in (source, target))
+    limit = max(
+        room_elements(request.prices.dtype),
+        *(math.prod(x.tile_shape(shape)) for x in (source, target)),
+    )
     for between in meeting_points(request):
         if math.prod(between.tile_shape(shape)) <= limit:
             leg = dataclasses.replace(request, is_leg=True)
@@ -300,6 +346,9 @@ def _without_digits(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
         steps = _by_gathering(request)
     else:
         yield from routes(request)
+        if not request.is_leg and source.is_even(request.shape):
+            for steps in _by_gathering_dims(request):
+                yield family_of(steps), steps
         return
     yield family_of(steps), steps
 
@@ -395,7 +444,7 @@ def _round_bytes(step: Step, dtype: str) -> int:
     """The buffer of one round, beside the new tile."""
     if not isinstance(step, Exchange):
         return 0
-    if step.is_joined:
-        return ways(step.axes) * tile_bytes(step.rounds[0].shape, dtype)
-    moving = (tile_bytes(r.shape, dtype) for r in step.rounds if not r.is_local)
-    return max(moving, default=0)
+    rooms = [tile_bytes(r.shape, dtype) for r in step.rounds if not r.is_local]
+    if step.joined:
+        rooms.append(ways(step.axes) * tile_bytes(step.joined[0].shape, dtype))
+    return max(rooms, default=0)

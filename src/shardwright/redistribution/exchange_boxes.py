@@ -17,6 +17,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
+import numpy as np
+
 from shardwright.program.layout import Box, Layout
 from shardwright.program.schedule import Axes, Exchange, Offsets, Round
 from shardwright.redistribution.rounds import colour_edges, max_degree
@@ -60,12 +62,29 @@ class _Piece:
         return tuple(stop - start for start, stop in self.box)
 
 
-def corner(layout: Layout, shape: Shape, position: int) -> Offsets:
-    """Where the stored tile at a mesh position begins, padding or not."""
+def corners(layout: Layout, shape: Shape) -> tuple[Offsets, ...]:
+    """Where the stored tile at each mesh position begins, padding or not."""
+    mesh = layout.mesh
+    positions = np.arange(mesh.num_devices)
+    columns: list[list[int]] = []
+    for axes, tile in zip(layout.dims, layout.view_tile_shape(shape), strict=True):
+        index = np.zeros_like(positions)
+        for axis in axes:
+            index = index * axis.size + positions // mesh.stride(axis) % axis.size
+        columns.append((index * tile).tolist())
+    return tuple(zip(*columns, strict=True)) or ((),) * len(positions)
+
+
+def boxes(layout: Layout, shape: Shape) -> tuple[Box, ...]:
+    """What each mesh position holds, without padding."""
+    sizes = layout.view_shape(shape)
     tiles = layout.view_tile_shape(shape)
     return tuple(
-        layout.mesh.index(position, axes) * tile
-        for axes, tile in zip(layout.dims, tiles, strict=True)
+        tuple(
+            (min(n, start), min(n, start + tile))
+            for start, tile, n in zip(at, tiles, sizes, strict=True)
+        )
+        for at in corners(layout, shape)
     )
 
 
@@ -80,21 +99,23 @@ def box_exchanges(ends: Ends, max_rounds: int | None = None) -> Iterator[Exchang
     rounds = max_degree([(p.sender, p.receiver) for p in pieces])
     if max_rounds is not None and rounds > max_rounds:
         if 1 < len(ends.old) <= MAX_JOINED:
-            yield _joined(ends, *_classes(pieces, lambda shape: None)[0])
+            yield _exchange(ends, [], pieces)
         return
-    exact: Callable[[Shape], object] = lambda shape: shape  # noqa: E731
-    magnitude: Callable[[Shape], object] = lambda shape: tuple(  # noqa: E731
-        n.bit_length() for n in shape
-    )
-    together: Callable[[Shape], object] = lambda shape: None  # noqa: E731
-    ways_to: list[list[tuple[Shape, list[_Piece]]]] = []
-    for key in (exact, magnitude, together):
-        classes = _classes(pieces, key)
-        if classes not in ways_to:
-            ways_to.append(classes)
-            yield _exchange(ends, classes)
+    exact = _classes(pieces, lambda shape: shape)
+    sizes = _classes(pieces, lambda shape: tuple(n.bit_length() for n in shape))
+    together = _classes(pieces, lambda shape: None)
+    yield _exchange(ends, exact)
+    if sizes != exact:
+        yield _exchange(ends, sizes)
+    if together not in (exact, sizes):
+        yield _exchange(ends, together)
     if 1 < len(ends.old) <= MAX_JOINED:
-        yield _joined(ends, *ways_to[-1][0])
+        for large in range(len(sizes)):
+            small = [p for _, alike in sizes[large:] for p in alike]
+            yield _exchange(ends, sizes[:large], small)
+            if 0 < large < len(sizes) - 1:
+                rest = _classes(small, lambda shape: None)
+                yield _exchange(ends, [*sizes[:large], *rest])
 
 
 def cut_exchange(ends: Ends, unit: Shape) -> Exchange | None:
@@ -120,8 +141,11 @@ def _classes(
 
 
 def _exchange(
-    ends: Ends, classes: Sequence[tuple[Shape, Sequence[_Piece]]]
+    ends: Ends,
+    classes: Sequence[tuple[Shape, Sequence[_Piece]]],
+    joined: Sequence[_Piece] = (),
 ) -> Exchange:
+    """Rounds for each class of pieces, and one all-to-all for those to be joined."""
     rounds: list[Round] = []
     for shape, alike in classes:
         rounds += _local_rounds(ends, shape, alike)
@@ -130,21 +154,17 @@ def _exchange(
         for colour in range(max(colours, default=-1) + 1):
             chosen = [p for p, c in zip(moving, colours, strict=True) if c == colour]
             rounds.append(_round(ends, shape, chosen))
-    return Exchange(ends.axes, ends.new_tile, tuple(rounds))
+    more = tuple(_joined(ends, joined)) if joined else ()
+    return Exchange(ends.axes, ends.new_tile, tuple(rounds), more)
 
 
-def _joined(ends: Ends, shape: Shape, pieces: Sequence[_Piece]) -> Exchange:
-    """All pieces in windows of one shape, through one all-to-all."""
+def _joined(ends: Ends, pieces: Sequence[_Piece]) -> Iterator[Round]:
+    """Pieces in windows of one shape, by how far they go."""
     count = len(ends.old)
-    rounds = [
-        _round(
-            ends,
-            shape,
-            [p for p in pieces if (p.receiver - p.sender) % count == shift],
-        )
-        for shift in range(count)
-    ]
-    return Exchange(ends.axes, ends.new_tile, tuple(rounds), is_joined=True)
+    ((shape, _),) = _classes(pieces, lambda shape: None)
+    for shift in range(count):
+        alike = [p for p in pieces if (p.receiver - p.sender) % count == shift]
+        yield _round(ends, shape, alike)
 
 
 def _pieces(old: Sequence[Box], new: Sequence[Box]) -> list[_Piece]:
@@ -166,7 +186,9 @@ def _pieces(old: Sequence[Box], new: Sequence[Box]) -> list[_Piece]:
     for piece in sorted(wanted, key=lambda p: -math.prod(p.shape)):
         sender = piece.sender
         if sender != piece.receiver:
-            sender = min(holders[old[sender]], key=lambda h: sent[h])
+            sender = min(
+                holders[old[sender]], key=lambda h: (sent[h], abs(h - piece.receiver))
+            )
             sent[sender] += math.prod(piece.shape)
         result.append(_Piece(sender, piece.receiver, piece.box))
     return sorted(result, key=lambda p: (p.receiver, p.box))

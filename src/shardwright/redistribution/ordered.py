@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+import itertools
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import count
@@ -28,6 +29,7 @@ from shardwright.program.schedule import (
     Step,
     count_collectives,
 )
+from shardwright.program.types import dtype_bits
 from shardwright.redistribution.project import cut_points, is_chain, split_axis
 from shardwright.redistribution.sequences import Cost, Prices
 from shardwright.topology import copy_seconds, next_seconds, step_bytes
@@ -37,8 +39,23 @@ Dims = tuple[tuple[int, ...], ...]
 MAX_ATOMS = 6
 """Most atoms that may move: states grow with their factorial."""
 
+ROOM_BYTES = 16 << 20
+"""A tensor on the way may be so large even where both tiles are smaller: a gather that
+is cut again is one launch, which decides where bytes are few."""
+
+FEW_ATOMS = 3
+"""Up to so many, every arrangement of atoms is tried."""
+
+MAX_PERMUTES = 300
+"""Most permutes that a search prices."""
+
 MAX_VISITED = 2000
 """Most states that a search looks at."""
+
+
+def room_elements(dtype: str) -> int:
+    """Elements of a tensor on the way that is no larger than ROOM_BYTES."""
+    return ROOM_BYTES * 8 // max(1, dtype_bits(dtype))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -137,15 +154,14 @@ def cheapest_ordered(
     One permute at most, which is enough (Rink et al. 2021). The search gives up after
     so many states.
     """
-    source, target = (
-        math.prod(problem.tile(d)) for d in (problem.source, problem.target)
-    )
-    limit = max(source, target)
+    tiles = [math.prod(problem.tile(d)) for d in (problem.source, problem.target)]
+    limit = max(*tiles, room_elements(prices.dtype))
     order = count()
     queue: list[tuple[Cost, int, tuple[Step, ...], _State]] = [
         (Cost(), next(order), (), _State(problem.source))
     ]
     done: set[_State] = set()
+    permutes = _Permutes(problem)
     while queue and len(done) < max_visited:
         cost, _, steps, state = heapq.heappop(queue)
         if state.dims == problem.target and not state.pending:
@@ -153,7 +169,7 @@ def cheapest_ordered(
         if state in done:
             continue
         done.add(state)
-        for step, after in _moves(problem, state):
+        for step, after in _moves(problem, state, permutes):
             if after in done or math.prod(problem.tile(after.dims)) > limit:
                 continue
             entry = _extended(problem, prices, cost, step, state, after)
@@ -188,7 +204,9 @@ def _extended(
     return total, dataclasses.replace(after, pending=pending)
 
 
-def _moves(problem: Ordered, state: _State) -> Iterator[tuple[Step | None, _State]]:
+def _moves(
+    problem: Ordered, state: _State, permutes: _Permutes
+) -> Iterator[tuple[Step | None, _State]]:
     dims = state.dims
     if dims == problem.target:
         yield None, state
@@ -213,17 +231,44 @@ def _moves(problem: Ordered, state: _State) -> Iterator[tuple[Step | None, _Stat
                     after = then({d: kept, e: (*dims[e], *tail)})
                     yield AllToAll(e, d, problem.axes(tail)), after
     if not state.permuted:
-        for after in _permutes(problem, dims):
-            yield _permute(problem, dims, after), _State(after, True)
+        for after, step in permutes.of(dims):
+            yield step, _State(after, True)
 
 
 def _set(dims: Dims, changes: dict[int, tuple[int, ...]]) -> Dims:
     return tuple(changes.get(d, axes) for d, axes in enumerate(dims))
 
 
+class _Permutes:
+    """The permutes of one search, made once each and not too many in all."""
+
+    def __init__(self, problem: Ordered) -> None:
+        self._problem = problem
+        self._made: dict[Dims, list[tuple[Dims, Permute]]] = {}
+        self._left = MAX_PERMUTES
+
+    def of(self, dims: Dims) -> Sequence[tuple[Dims, Permute]]:
+        """Arrangements to which a permute leads from here."""
+        if dims not in self._made:
+            found = list(itertools.islice(_permutes(self._problem, dims), self._left))
+            self._left -= len(found)
+            self._made[dims] = [
+                (after, _permute(self._problem, dims, after)) for after in found
+            ]
+        return self._made[dims]
+
+
 def _permutes(problem: Ordered, dims: Dims) -> Iterator[Dims]:
-    """Arrangements with the same tiles that begin as the target does."""
+    """Arrangements with the same tiles; of many, those that begin as the target."""
     sizes = [problem.atoms[a].size for a in range(len(problem.atoms))]
+    if len(sizes) <= FEW_ATOMS:
+        ways = [math.prod(sizes[a] for a in axes) for axes in dims]
+        yield from (
+            after
+            for after in arrangements(sizes, ways, frozenset(range(len(sizes))))
+            if after != dims
+        )
+        return
     fronts: list[tuple[int, ...]] = []
     ways_left: list[int] = []
     for axes, wanted in zip(dims, problem.target, strict=True):
@@ -295,20 +340,38 @@ def _cells(
 def match(
     held: Sequence[Hashable], wanted: Sequence[Hashable]
 ) -> tuple[tuple[int, int], ...] | None:
-    """Pair senders with receivers of equal tiles, themselves where they can.
+    """Pair senders with receivers of equal tiles, themselves or near where they can.
 
     None where a tile is wanted by more members than have one to spare.
     """
     spare: dict[Hashable, list[int]] = {}
-    for member, (old, new) in enumerate(zip(held, wanted, strict=True)):
-        if old != new:
-            spare.setdefault(old, []).append(member)
+    asking: dict[Hashable, list[int]] = {}
     pairs: list[tuple[int, int]] = []
-    for member, cell in enumerate(wanted):
-        if held[member] == cell:
+    for member, (old, new) in enumerate(zip(held, wanted, strict=True)):
+        if old == new:
             pairs.append((member, member))
-        elif spare.get(cell):
-            pairs.append((spare[cell].pop(0), member))
         else:
+            spare.setdefault(old, []).append(member)
+            asking.setdefault(new, []).append(member)
+    for cell, members in asking.items():
+        holders = spare.get(cell, [])
+        if len(holders) < len(members):
             return None
-    return tuple(pairs)
+        pairs += _nearest(holders, members)
+    return tuple(sorted(pairs, key=lambda pair: pair[1]))
+
+
+def _nearest(
+    holders: Sequence[int], members: Sequence[int]
+) -> Iterator[tuple[int, int]]:
+    """A holder of its own for each member, near ones first."""
+    if len(holders) == 1:
+        yield holders[0], members[0]
+        return
+    near = sorted((abs(h - m), h, m) for h in holders for m in members)
+    free, waiting = set(holders), set(members)
+    for _, h, m in near:
+        if h in free and m in waiting:
+            yield h, m
+            free.remove(h)
+            waiting.remove(m)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from shardwright.program.layout import Layout
 from shardwright.program.mesh import ways
-from shardwright.program.schedule import Resize, Step
+from shardwright.program.schedule import Resize, Step, Unreduce
 from shardwright.redistribution.routes import Request
 
 MAX_BETWEEN = 32
@@ -50,6 +50,35 @@ def padded(request: Request) -> Padded | None:
         _resize(source.tile_shape(request.shape), source.tile_shape(shape)),
         _resize(target.tile_shape(shape), target.tile_shape(request.shape)),
     )
+
+
+def with_lone_tiles(request: Request) -> tuple[tuple[Step, ...], Request] | None:
+    """Dims of one element that the source cuts, as parts of a bitwise or.
+
+    One device of each group holds the element, the others padding: masked to zero bits,
+    that is a partial value, which is reduced to any layout as others are.
+    """
+    source = request.source
+    lone = tuple(
+        axis
+        for n, axes in zip(request.shape, source.dims, strict=False)
+        if n == 1
+        for axis in axes
+    )
+    is_complex = request.prices.dtype.startswith("complex")
+    if not lone or source.view is not None or source.partial or is_complex:
+        return None
+    dims = tuple(
+        () if n == 1 else axes
+        for n, axes in zip(request.shape, source.dims, strict=True)
+    )
+    if request.target.partial or any(
+        axis.overlaps(other) for axis in lone for axes in dims for other in axes
+    ):
+        return None
+    partial = tuple((axis, "or") for axis in lone)
+    masked = Layout(source.mesh, dims, partial)
+    return (Unreduce(lone, "or"),), dataclasses.replace(request, source=masked)
 
 
 def _even_size(n: int, old: int, new: int) -> int | None:

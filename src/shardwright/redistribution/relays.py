@@ -8,6 +8,7 @@ few axes.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -15,11 +16,11 @@ from collections.abc import Iterator, Sequence
 from shardwright.program.layout import Layout
 from shardwright.program.mesh import Mesh, SubAxis, ways
 from shardwright.program.schedule import Permute, Slice, Step
-from shardwright.redistribution.exchange_boxes import corner
-from shardwright.redistribution.ordered import arrangements, match, primes
+from shardwright.redistribution.exchange_boxes import corners
+from shardwright.redistribution.ordered import Dims, arrangements, match, primes
 from shardwright.redistribution.routes import Request, moving_part
 
-MAX_ARRANGEMENTS = 512
+MAX_ARRANGEMENTS = 256
 """Most arrangements of axes that are looked at for one number of ways."""
 
 MAX_ATOMS = 10
@@ -33,28 +34,28 @@ def alike(mesh: Mesh, cuts: Sequence[int], end: Layout, count: int) -> list[Layo
     if len(atoms) > MAX_ATOMS:
         return []
     sizes = [atom.size for atom in atoms]
-    found = [
-        Layout(mesh, tuple(tuple(atoms[a] for a in dim) for dim in dims))
-        for dims in itertools.islice(
-            arrangements(sizes, cuts, frozenset(range(len(atoms)))), MAX_ARRANGEMENTS
-        )
+    wanted = [
+        [i for axis in axes for i, atom in enumerate(atoms) if atom.overlaps(axis)]
+        for axes in end.dims
     ]
-    found.sort(key=lambda layout: -_likeness(layout, end, atoms))
-    return found[:count]
+    every = arrangements(sizes, cuts, frozenset(range(len(atoms))))
+    some = itertools.islice(every, MAX_ARRANGEMENTS)
+    best = heapq.nsmallest(count, some, key=lambda dims: -_likeness(dims, wanted))
+    return [_layout(mesh, atoms, dims) for dims in best]
+
+
+def _layout(mesh: Mesh, atoms: Sequence[SubAxis], dims: Dims) -> Layout:
+    return Layout(mesh, tuple(tuple(atoms[a] for a in dim) for dim in dims))
 
 
 def _use(atom: SubAxis, layout: Layout) -> int:
     return sum(atom.overlaps(axis) for axis in layout.used_axes)
 
 
-def _likeness(layout: Layout, other: Layout, atoms: Sequence[SubAxis]) -> int:
+def _likeness(dims: Dims, wanted: Sequence[Sequence[int]]) -> int:
     """Atoms that cut one dim in both; those in the same place count twice."""
     score = 0
-    for axes, others in zip(layout.dims, other.dims, strict=True):
-        mine, theirs = (
-            [atom for axis in side for atom in atoms if atom.overlaps(axis)]
-            for side in (axes, others)
-        )
+    for mine, theirs in zip(dims, wanted, strict=True):
         score += len(set(mine) & set(theirs))
         score += sum(a == b for a, b in zip(mine, theirs, strict=False))
     return score
@@ -120,16 +121,18 @@ def _sliced(source: Layout, target: Layout, wanted: Sequence[int]) -> list[Layou
         if not any(atom.overlaps(used) for used in source.used_axes)
     ]
     sizes = [atom.size for atom in atoms]
-    found: list[Layout] = []
+    goal = [
+        [i for axis in axes for i, atom in enumerate(atoms) if atom.overlaps(axis)]
+        for axes in target.dims
+    ]
     every = arrangements(sizes, more, frozenset(range(len(atoms))))
-    for dims in itertools.islice(every, MAX_ARRANGEMENTS):
-        cut = tuple(
-            (*old, *(atoms[a] for a in new))
-            for old, new in zip(source.dims, dims, strict=True)
-        )
-        found.append(Layout(mesh, cut))
-    found.sort(key=lambda layout: -_likeness(layout, target, atoms))
-    return found[:2]
+    some = itertools.islice(every, MAX_ARRANGEMENTS)
+    best = heapq.nsmallest(2, some, key=lambda dims: -_likeness(dims, goal))
+    cut = (_layout(mesh, atoms, dims).dims for dims in best)
+    return [
+        Layout(mesh, tuple(o + n for o, n in zip(source.dims, new, strict=True)))
+        for new in cut
+    ]
 
 
 def _slices(source: Layout, finer: Layout) -> tuple[Step, ...]:
@@ -154,8 +157,5 @@ def permute_between(
 ) -> Permute | None:
     """The permute between layouts of one mesh with tiles of one shape."""
     old, new, axes = moving_part(shape, source, target)
-    members = range(ways(axes))
-    held = [corner(old, shape, p) for p in members]
-    wanted = [corner(new, shape, p) for p in members]
-    pairs = match(held, wanted)
+    pairs = match(corners(old, shape), corners(new, shape))
     return None if pairs is None else Permute(axes, pairs)

@@ -13,7 +13,8 @@ from shardwright.redistribution.exchange_boxes import (
     MAX_JOINED,
     Ends,
     box_exchanges,
-    corner,
+    boxes,
+    corners,
     cut_exchange,
 )
 from shardwright.redistribution.ordered import cheapest_ordered, ordered_problem
@@ -84,10 +85,10 @@ def _ends(request: Request, max_members: int) -> tuple[Ends, tuple[int, ...]] | 
     )
     ends = Ends(
         axes,
-        tuple(source.tile_box(sizes, p) for p in range(members)),
-        tuple(target.tile_box(sizes, p) for p in range(members)),
-        tuple(corner(source, sizes, p) for p in range(members)),
-        tuple(corner(target, sizes, p) for p in range(members)),
+        boxes(source, sizes),
+        boxes(target, sizes),
+        corners(source, sizes),
+        corners(target, sizes),
         source.tile_shape(sizes),
         target.tile_shape(sizes),
     )

@@ -198,8 +198,8 @@ def _exchanged(step: Exchange, dims: list[Runs]) -> tuple[list[Runs], Any]:
     lengths: list[int] = []
     after: list[Runs] = []
     for d, runs in enumerate(dims):
-        places = (o[d] for r in step.rounds for o in (*r.read, *r.write))
-        sizes = (r.shape[d] for r in step.rounds)
+        places = (o[d] for r in step.all_rounds for o in (*r.read, *r.write))
+        sizes = (r.shape[d] for r in step.all_rounds)
         unit = math.gcd(_size(runs), step.shape[d], *sizes, *places)
         front, inner = _cut(runs, _size(runs) // unit) if unit else (runs, [])
         _keep(front)
@@ -215,16 +215,19 @@ def _exchanged(step: Exchange, dims: list[Runs]) -> tuple[list[Runs], Any]:
         )
 
     def make() -> Step:
-        rounds = tuple(
-            Round(
-                scaled(r.shape),
-                r.pairs,
-                tuple(map(scaled, r.read)),
-                tuple(map(scaled, r.write)),
+        rounds, joined = (
+            tuple(
+                Round(
+                    scaled(r.shape),
+                    r.pairs,
+                    tuple(map(scaled, r.read)),
+                    tuple(map(scaled, r.write)),
+                )
+                for r in some
             )
-            for r in step.rounds
+            for some in (step.rounds, step.joined)
         )
         shape = tuple(map(_new_size, after))
-        return Exchange(step.axes, shape, rounds, step.is_joined)
+        return Exchange(step.axes, shape, rounds, joined)
 
     return after, make

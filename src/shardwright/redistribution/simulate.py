@@ -157,7 +157,7 @@ def _all_to_all(grouped: Tiles, step: AllToAll) -> Tiles:
 
 def _exchange(grouped: Tiles, step: Exchange) -> Tiles:
     new = np.zeros((*grouped.shape[:2], *step.shape), grouped.dtype)
-    for r in step.rounds:
+    for r in step.all_rounds:
         for s, t in r.pairs:
             source, target = [], []
             for o, w, n, size in zip(

@@ -170,9 +170,10 @@ def _joins(step: Step, after: tuple[int, ...]) -> bool:
 def _exchange_load(step: Exchange) -> dict[int, int]:
     """Elements that each member receives from others."""
     load: dict[int, int] = {}
-    if step.is_joined:
+    if step.joined:
         n = ways(step.axes)
-        return {0: (n - 1) * math.prod(step.rounds[0].shape)}
+        room = (n - 1) * math.prod(step.joined[0].shape)
+        load = dict.fromkeys(range(n), room)
     for r in step.rounds:
         size = math.prod(r.shape)
         for s, t in r.pairs:
@@ -204,16 +205,30 @@ def _group_seconds(
 def _group_rate(topology: Topology, mesh: Mesh, axes: tuple[SubAxis, ...]) -> GroupRate:
     if mesh.device_ids is not None:
         return scattered_rate(topology.network, groups_of(mesh, axes))
-    if isinstance(topology.network, Switched):
-        return _switched_rate(topology.network, mesh, axes)
-    return _torus_rate(topology.network, mesh, axes)
+    digits = _digits(mesh, axes)
+    if isinstance(topology.network, Torus):
+        return _torus_rate(topology.network, digits)
+    inside = _members_inside(topology.network, digits)
+    if inside is None:
+        return scattered_rate(topology.network, groups_of(mesh, axes))
+    return _switched_rate(topology.network, ways(axes), inside)
 
 
-def _switched_rate(
-    network: Switched, mesh: Mesh, axes: tuple[SubAxis, ...]
-) -> GroupRate:
-    n = ways(axes)
-    inside = _members_inside(network, mesh, axes)
+Digits = tuple[tuple[int, int], ...]
+"""(size, stride) of a group's members, minor to major; neighbours are joined."""
+
+
+def _digits(mesh: Mesh, axes: tuple[SubAxis, ...]) -> Digits:
+    joined: list[tuple[int, int]] = []
+    for stride, size in sorted((mesh.stride(axis), axis.size) for axis in axes):
+        if joined and joined[-1][0] * joined[-1][1] == stride:
+            joined[-1] = (joined[-1][0] * size, joined[-1][1])
+        else:
+            joined.append((size, stride))
+    return tuple(joined)
+
+
+def _switched_rate(network: Switched, n: int, inside: int) -> GroupRate:
     islands = n // inside
     groups = network.island // inside if islands > 1 else 0
     crossing = (islands - 1) / islands * groups / network.island_bandwidth
@@ -225,19 +240,26 @@ def _switched_rate(
     )
 
 
-def _members_inside(network: Switched, mesh: Mesh, axes: tuple[SubAxis, ...]) -> int:
-    """Members of one group that share an island; a divisor of the group's size."""
+def _members_inside(network: Switched, digits: Digits) -> int | None:
+    """Members of one group that share an island; None where islands have unlike many.
+
+    A factor of the group lies within an island, or goes over islands evenly.
+    """
     inside = 1
-    for axis in axes:
-        room = max(1, network.island // mesh.stride(axis))
-        inside *= math.gcd(axis.size, room) if room < axis.size else axis.size
+    for size, stride in digits:
+        if network.island % (stride * size) == 0:
+            inside *= size
+        elif stride * size % network.island == 0 and network.island % stride == 0:
+            inside *= network.island // stride
+        elif stride % network.island:
+            return None
     return inside
 
 
-def _torus_rate(network: Torus, mesh: Mesh, axes: tuple[SubAxis, ...]) -> GroupRate:
-    n = ways(axes)
+def _torus_rate(network: Torus, digits: Digits) -> GroupRate:
+    n = math.prod(size for size, _ in digits)
     both_ways = 2 * network.link_bandwidth
-    spans = [span for span in _spans(network, mesh, axes) if span.size > 1]
+    spans = [span for span in _spans(network, digits) if span.size > 1]
     width = sum(span.width / span.spacing for span in spans) or 1.0
     hops = sum(span.hops for span in spans)
     slowest = max((s.size * s.spacing / s.width for s in spans), default=0.0)
@@ -270,17 +292,17 @@ class _Span:
         return steps * self.spacing
 
 
-def _spans(network: Torus, mesh: Mesh, axes: tuple[SubAxis, ...]) -> list[_Span]:
-    """The group's span in each dim, by the strides of its axes on the grid."""
+def _spans(network: Torus, digits: Digits) -> list[_Span]:
+    """The group's span in each dim, by the strides of its factors on the grid."""
     spans: list[_Span] = []
     minor = 1
     for length, wrap in zip(
         reversed(network.shape), reversed(network.wrap), strict=True
     ):
         size, spacing = 1, length
-        for axis in axes:
-            low = max(mesh.stride(axis), minor)
-            high = min(mesh.stride(axis) * axis.size, minor * length)
+        for count, stride in digits:
+            low = max(stride, minor)
+            high = min(stride * count, minor * length)
             if high > low:
                 size *= -(-high // low)
                 spacing = min(spacing, max(1, low // minor))
@@ -308,11 +330,12 @@ def _exchange_seconds(
 
     Joined rounds are one all-to-all, packed before and unpacked after.
     """
-    if step.is_joined:
-        room = ways(step.axes) * float(tile_bytes(step.rounds[0].shape, dtype))
-        rate = _group_rate(topology, mesh, step.axes)
-        return rate.latency + room * (rate.exchange + 4 / topology.memory_bandwidth)
     total, written = 0.0, 0.0
+    if step.joined:
+        room = ways(step.axes) * float(tile_bytes(step.joined[0].shape, dtype))
+        rate = _group_rate(topology, mesh, step.axes)
+        total += rate.latency + room * rate.exchange
+        written += 2 * room
     for r in step.rounds:
         piece = float(tile_bytes(r.shape, dtype))
         latency, per_byte = _permute_rate(topology, mesh, step.axes, r.pairs)
@@ -333,18 +356,20 @@ def _permute_rate(
     if not moving:
         return 0.0, 0.0
     network = topology.network
-    if mesh.device_ids is not None:
+    digits = _digits(mesh, axes)
+    inside = isinstance(network, Switched) and _members_inside(network, digits)
+    if mesh.device_ids is not None or inside is None:
         return scattered_permute(network, groups_of(mesh, axes), moving)
     places = _member_positions(mesh, axes)
     routes = [(places[s], places[t]) for s, t in moving]
     if isinstance(network, Torus):
-        return _torus_routes(network, mesh, axes, routes)
+        return _torus_routes(network, digits, routes)
     leaving: dict[int, int] = {}
     for source, target in routes:
         if source // network.island != target // network.island:
             island = source // network.island
             leaving[island] = leaving.get(island, 0) + 1
-    groups = network.island // _members_inside(network, mesh, axes)
+    groups = network.island // inside
     crossing = max(leaving.values(), default=0) * groups / network.island_bandwidth
     return network.launch_seconds, max(1 / network.device_bandwidth, crossing)
 
@@ -359,12 +384,9 @@ def _member_positions(mesh: Mesh, axes: tuple[SubAxis, ...]) -> list[int]:
 
 
 def _torus_routes(
-    network: Torus,
-    mesh: Mesh,
-    axes: tuple[SubAxis, ...],
-    routes: list[tuple[int, int]],
+    network: Torus, digits: Digits, routes: list[tuple[int, int]]
 ) -> tuple[float, float]:
     """Dimension-ordered shortest routes; the busiest link bounds the time."""
     longest, busiest = torus_load(network, routes)
-    shared = max((s.spacing for s in _spans(network, mesh, axes)), default=1)
+    shared = max((s.spacing for s in _spans(network, digits)), default=1)
     return longest * network.hop_seconds, busiest * shared / network.link_bandwidth

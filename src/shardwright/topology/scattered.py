@@ -48,18 +48,17 @@ def scattered_rate(network: Network, groups: Groups) -> GroupRate:
     """Rates of the same collective in all groups at once."""
     n = groups.shape[1]
     if isinstance(network, Switched):
-        island = groups // network.island
-        gather: Counter[int] = Counter()
-        exchange: Counter[int] = Counter()
-        for row in island.tolist():
-            for where, m in Counter(row).items():
-                gather[where] += 1 - m / n
-                exchange[where] += m * (1 - m / n)
+        member = np.arange(len(groups))[:, None] * (groups.max() + 1)
+        held, counts = np.unique(member + groups // network.island, return_counts=True)
+        island = held % (groups.max() + 1)
+        lacks = 1 - counts / n
+        gather = np.bincount(island, lacks)
+        exchange = np.bincount(island, counts * lacks)
         inside = (n - 1) / n / network.device_bandwidth
         return GroupRate(
             network.launch_seconds,
-            max(inside, max(gather.values()) / network.island_bandwidth),
-            max(inside, max(exchange.values()) / network.island_bandwidth),
+            max(inside, float(gather.max()) / network.island_bandwidth),
+            max(inside, float(exchange.max()) / network.island_bandwidth),
         )
     ring = [(int(a), int(b)) for row in groups for a, b in _neighbours(row)]
     hops, load = torus_load(network, ring)
