@@ -19,6 +19,7 @@ from shardwright.jaxlib_bindings import (
     tensor_type,
 )
 from shardwright.lowering.exchange import emit_exchange
+from shardwright.lowering.reduction import BITWISE, emit_reduction
 from shardwright.program import (
     AllGather,
     AllReduce,
@@ -41,23 +42,19 @@ from shardwright.rules import Emitter, identity_text, zero_text
 
 Value = ir.Value
 
-_REDUCTIONS = {
-    "sum": stablehlo.add,
-    "prod": stablehlo.multiply,
-    "max": stablehlo.maximum,
-    "min": stablehlo.minimum,
-    "and": stablehlo.and_,
-    "or": stablehlo.or_,
-}
 
+def emit_schedule(
+    emitter: Emitter, tile: Value, schedule: Schedule, accumulate: str | None = None
+) -> Value:
+    """The tile in the target layout, of its tile shape, from one in the source's.
 
-def emit_schedule(emitter: Emitter, tile: Value, schedule: Schedule) -> Value:
-    """The tile in the target layout, of its tile shape, from one in the source's."""
+    Sums and products are made in the element type `accumulate`, if one is given.
+    """
     value = emitter.reshape(tile, schedule.source.view_tile_shape(schedule.shape))
     dtype = tensor_type(value.type).dtype
     for step in schedule.steps:
         value = _seen_as(emitter, value, _dtype_in(step, dtype))
-        value = emit_step(emitter, value, step)
+        value = emit_step(emitter, value, step, accumulate)
     value = _seen_as(emitter, value, dtype)
     return emitter.reshape(value, schedule.target.tile_shape(schedule.shape))
 
@@ -66,7 +63,7 @@ def _dtype_in(step: Step, dtype: str) -> str:
     """The element type in which a step sees its tile."""
     if not isinstance(step, AllReduce | ReduceScatter | Unreduce):
         return _moved_as(dtype)
-    is_bitwise = step.reducer in ("and", "or") and dtype.startswith(("f", "bf"))
+    is_bitwise = step.reducer in BITWISE and dtype.startswith(("f", "bf"))
     return f"ui{dtype_bits(dtype)}" if is_bitwise else dtype
 
 
@@ -88,7 +85,9 @@ def _seen_as(emitter: Emitter, value: Value, dtype: str) -> Value:
     return stablehlo.bitcast_convert(emitter.type(type_.shape, dtype), value)
 
 
-def emit_step(emitter: Emitter, tile: Value, step: Step) -> Value:
+def emit_step(
+    emitter: Emitter, tile: Value, step: Step, accumulate: str | None = None
+) -> Value:
     """One step on the tile as the layout's view sees it."""
     shape = step_result_shape(step, tensor_type(tile.type).shape)
     match step:
@@ -119,7 +118,7 @@ def emit_step(emitter: Emitter, tile: Value, step: Step) -> Value:
                 )
             )
         case AllReduce() | ReduceScatter():
-            return _reduce(emitter, tile, step, shape)
+            return emit_reduction(emitter, tile, step, accumulate)
         case Permute():
             return _permute(emitter, tile, step.axes, step.pairs)
         case Shuffle():
@@ -148,38 +147,6 @@ def _one(op: ir.OpView) -> Value:
 
 def _groups(emitter: Emitter, axes: Sequence[SubAxis]) -> ir.DenseElementsAttr:
     return integer_elements(emitter.groups(axes))
-
-
-def _reduce(
-    emitter: Emitter, tile: Value, step: AllReduce | ReduceScatter, shape: Sequence[int]
-) -> Value:
-    groups, handle = _groups(emitter, step.axes), emitter.channel()
-    result = emitter.retype(tile, shape)
-    if isinstance(step, ReduceScatter):
-        op = stablehlo.ReduceScatterOp(
-            result,
-            tile,
-            step.dim,
-            groups,
-            channel_handle=handle,
-            use_global_device_ids=True,
-        )
-        region = op.computation
-    else:
-        op = stablehlo.AllReduceOp(
-            [result],
-            [tile],
-            groups,
-            channel_handle=handle,
-            use_global_device_ids=True,
-        )
-        region = op.computation
-    scalar = emitter.retype(tile, ())
-    here = ir.Location.unknown(emitter.context)
-    block = region.blocks.append(scalar, scalar, arg_locs=[here, here])
-    with ir.InsertionPoint(block):
-        stablehlo.return_([_REDUCTIONS[step.reducer](*block.arguments)])
-    return _one(op)
 
 
 def _permute(

@@ -16,7 +16,9 @@ Box = tuple[tuple[int, int], ...]
 Piece = tuple[int, tuple[SubAxis, ...]]
 """A factor of a dim: its size, and the axes that cut it, major to minor."""
 
-REDUCERS = ("sum", "prod", "max", "min", "and", "or")
+REDUCERS = ("sum", "prod", "max", "min", "and", "or", "only")
+"""What a partial value is reduced by. With "only" one device of each group holds the
+value, and the others zero bits."""
 
 _SUB_AXIS = re.compile(r"(?P<name>[^\s:]+):\((?P<pre>\d+)\)(?P<size>\d+)")
 

@@ -53,7 +53,7 @@ def padded(request: Request) -> Padded | None:
 
 
 def with_lone_tiles(request: Request) -> tuple[tuple[Step, ...], Request] | None:
-    """Dims of one element that the source cuts, as parts of a bitwise or.
+    """Dims of one element that the source cuts, as parts of which one alone counts.
 
     One device of each group holds the element, the others padding: masked to zero bits,
     that is a partial value, which is reduced to any layout as others are.
@@ -76,9 +76,9 @@ def with_lone_tiles(request: Request) -> tuple[tuple[Step, ...], Request] | None
         axis.overlaps(other) for axis in lone for axes in dims for other in axes
     ):
         return None
-    partial = tuple((axis, "or") for axis in lone)
+    partial = tuple((axis, "only") for axis in lone)
     masked = Layout(source.mesh, dims, partial)
-    return (Unreduce(lone, "or"),), dataclasses.replace(request, source=masked)
+    return (Unreduce(lone, "only"),), dataclasses.replace(request, source=masked)
 
 
 def _even_size(n: int, old: int, new: int) -> int | None:

@@ -42,6 +42,7 @@ _UFUNCS = {
     "min": np.minimum,
     "and": np.bitwise_and,
     "or": np.bitwise_or,
+    "only": np.bitwise_or,
 }
 
 
@@ -53,7 +54,7 @@ def reduce_numbers(reducer: str, tiles: Tiles) -> Tiles:
 def identity_numbers(reducer: str, tiles: Tiles) -> Tiles:
     """The reducer's identity, in the shape of the tiles."""
     match reducer:
-        case "sum" | "or":
+        case "sum" | "or" | "only":
             value: Any = 0
         case "prod":
             value = 1

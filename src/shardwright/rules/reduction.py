@@ -77,7 +77,7 @@ def identity_text(reducer: str, dtype: str) -> str:
             return _number("0", dtype)
         case "prod":
             return _number("1", dtype)
-        case "or":
+        case "or" | "only":
             return zero_text(dtype)
         case "and" if dtype == "i1":
             return "true"
