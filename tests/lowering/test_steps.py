@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-from shardwright.lowering import schedule_module
-from shardwright.program import Layout, Mesh, Schedule, TensorType
+from shardwright.lowering import schedules_module
+from shardwright.program import Layout, Mesh, Schedule
 from shardwright.redistribution import plan_schedule, simulate
 from shardwright.runtime.call import sharded_call
 from shardwright.runtime.dtypes import jax_dtype
@@ -25,7 +25,7 @@ def run(schedule: Schedule, tiles: np.ndarray, dtype: str) -> np.ndarray:
     devices = np.array(jax.devices()[: mesh.num_devices], dtype=object)
     flat = jax.sharding.Mesh(devices, ("all",), axis_types=(AxisType.Auto,))
     tile = schedule.target.tile_shape(schedule.shape)
-    module = schedule_module(schedule, TensorType(schedule.shape, dtype))
+    module = schedules_module([schedule])
     call = sharded_call(module, flat, [FLAT], [FLAT], [(tile, dtype)])
     # Tiles of one device lie one after the other along their first dim.
     joined = tiles.reshape(-1, *tiles.shape[2:])

@@ -2,66 +2,124 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from shardwright.jaxlib_bindings import integer_elements, ir, stablehlo, tensor_type
-from shardwright.program import Exchange, Round, ways
+from shardwright.program import Exchange, Round, SubAxis, ways
 from shardwright.rules import Emitter, zero_text
 
 Value = ir.Value
-Permute = Callable[[Value, Round], Value]
+Axes = tuple[SubAxis, ...]
+Permute = Callable[..., Value]
 
 
 def emit_exchange(
-    emitter: Emitter, tile: Value, step: Exchange, permute: Permute
-) -> Value:
-    """The new tile. `permute` sends each member's box as a round says."""
-    pieces = _one_by_one(emitter, tile, step, permute)
-    if step.joined:
-        pieces += _in_one(emitter, tile, step)
-    target = _Target(emitter, step, tensor_type(tile.type).dtype)
-    for r, piece in zip(step.all_rounds, pieces, strict=True):
-        target.write(r, piece)
-    return target.finished()
-
-
-def _one_by_one(
-    emitter: Emitter, tile: Value, step: Exchange, permute: Permute
+    emitter: Emitter,
+    tiles: Sequence[Value],
+    steps: Sequence[Exchange],
+    permute: Permute,
 ) -> list[Value]:
-    member = emitter.index(step.axes)
-    pieces: list[Value] = []
-    for r in step.rounds:
-        piece = tile
-        if r.shape != tensor_type(tile.type).shape:
-            starts = _offsets(emitter, r.read, member)
-            piece = emitter.dynamic_slice(tile, starts, r.shape)
-        pieces.append(piece if r.is_local else permute(piece, r))
-    return pieces
+    """The new tiles, of exchanges with the same pairs in the same rounds.
+
+    `permute` sends each member's box as a round says; boxes of all tiles go together.
+    """
+    pieces: list[list[Value]] = [[] for _ in tiles]
+    for rounds in zip(*(step.rounds for step in steps), strict=True):
+        boxes = [
+            _box(emitter, tile, step, r)
+            for tile, step, r in zip(tiles, steps, rounds, strict=True)
+        ]
+        if not rounds[0].is_local:
+            boxes = _as_one(emitter, boxes, 0, partial(permute, r=rounds[0]))
+        for found, box in zip(pieces, boxes, strict=True):
+            found.append(box)
+    if steps[0].joined:
+        packed = [
+            _packed(emitter, tile, step)
+            for tile, step in zip(tiles, steps, strict=True)
+        ]
+        axes = steps[0].axes
+        received = _as_one(
+            emitter, packed, 1, lambda rows: _all_to_all(emitter, rows, axes)
+        )
+        for found, step, rows in zip(pieces, steps, received, strict=True):
+            found += _unpacked(emitter, step, rows)
+    results: list[Value] = []
+    for tile, step, found in zip(tiles, steps, pieces, strict=True):
+        target = _Target(emitter, step, tensor_type(tile.type).dtype)
+        for r, piece in zip(step.all_rounds, found, strict=True):
+            target.write(r, piece)
+        results.append(target.finished())
+    return results
 
 
-def _in_one(emitter: Emitter, tile: Value, step: Exchange) -> list[Value]:
-    """Round k's box, in the slot of member m + k, through one all-to-all."""
+def _as_one(
+    emitter: Emitter,
+    values: Sequence[Value],
+    keep: int,
+    move: Callable[[Value], Value],
+) -> list[Value]:
+    """All values through one collective; their first `keep` dims stay as they are."""
+    if len(values) == 1:
+        return [move(values[0])]
+    shapes = [tensor_type(value.type).shape for value in values]
+    flat = [
+        emitter.reshape(value, (*shape[:keep], math.prod(shape[keep:])))
+        for value, shape in zip(values, shapes, strict=True)
+    ]
+    moved = move(stablehlo.concatenate(flat, keep))
+    parts: list[Value] = []
+    start = 0
+    for shape in shapes:
+        stop = start + math.prod(shape[keep:])
+        low, high = [0] * keep + [start], [*shape[:keep], stop]
+        part = stablehlo.slice(moved, low, high, [1] * (keep + 1))
+        parts.append(emitter.reshape(part, shape))
+        start = stop
+    return parts
+
+
+def _box(emitter: Emitter, tile: Value, step: Exchange, r: Round) -> Value:
+    if r.shape == tensor_type(tile.type).shape:
+        return tile
+    starts = _offsets(emitter, r.read, emitter.index(step.axes))
+    return emitter.dynamic_slice(tile, starts, r.shape)
+
+
+def _packed(emitter: Emitter, tile: Value, step: Exchange) -> Value:
+    """Round k's box in the row of member m + k."""
     count, shape = ways(step.axes), step.joined[0].shape
     member = emitter.index(step.axes)
-    slots: list[Value] = []
+    rows: list[Value] = []
     for target in range(count):
-        rows = [step.joined[(target - m) % count].read[m] for m in range(count)]
-        piece = emitter.dynamic_slice(tile, _offsets(emitter, rows, member), shape)
-        slots.append(emitter.reshape(piece, (1, *shape)))
-    packed = stablehlo.concatenate(slots, 0)
-    received = stablehlo.AllToAllOp(
-        [packed],
+        reads = [step.joined[(target - m) % count].read[m] for m in range(count)]
+        piece = emitter.dynamic_slice(tile, _offsets(emitter, reads, member), shape)
+        rows.append(emitter.reshape(piece, (1, *shape)))
+    return stablehlo.concatenate(rows, 0)
+
+
+def _all_to_all(emitter: Emitter, rows: Value, axes: Axes) -> Value:
+    op = stablehlo.AllToAllOp(
+        [rows],
         0,
         0,
-        count,
-        integer_elements(emitter.groups(step.axes)),
+        ways(axes),
+        integer_elements(emitter.groups(axes)),
         channel_handle=emitter.channel(),
-    ).operation.results[0]
+    )
+    return op.operation.results[0]
+
+
+def _unpacked(emitter: Emitter, step: Exchange, rows: Value) -> list[Value]:
+    count, shape = ways(step.axes), step.joined[0].shape
+    member = emitter.index(step.axes)
     pieces: list[Value] = []
     for shift in range(count):
         sender = emitter.integers([(m - shift) % count for m in range(count)])
         starts = [emitter.lookup(sender, member)] + [emitter.scalar(0)] * len(shape)
-        piece = emitter.dynamic_slice(received, starts, (1, *shape))
+        piece = emitter.dynamic_slice(rows, starts, (1, *shape))
         pieces.append(emitter.reshape(piece, shape))
     return pieces
 

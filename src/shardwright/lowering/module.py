@@ -8,6 +8,8 @@ Before -> after, for a matmul whose operands are cut and whose result moves:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shardwright.capture import to_hlo
 from shardwright.jaxlib_bindings import (
     find_main,
@@ -19,9 +21,11 @@ from shardwright.jaxlib_bindings import (
     parse_module,
     run_passes,
 )
+from shardwright.lowering.merged import emit_merged
+from shardwright.lowering.slabs import emit_in_slabs
 from shardwright.lowering.steps import emit_schedule
 from shardwright.placement import Plan
-from shardwright.program import Layout, Schedule, Strategy, TensorType
+from shardwright.program import Layout, Schedule, Strategy
 from shardwright.rules import Emitter, Local, call_of, localize, rule_of
 
 
@@ -39,30 +43,62 @@ def lower(plan: Plan, *, annotate: bool = False) -> ir.Module:
     return module
 
 
-def schedule_module(
-    schedule: Schedule, type_: TensorType, *, stacked: bool = False
+def schedules_module(
+    schedules: Sequence[Schedule],
+    *,
+    stacked: bool = False,
+    accumulate: str | None = None,
 ) -> bytes:
-    """MLIR bytecode of a program that takes one tile through a schedule.
+    """MLIR bytecode of a program that takes a tile through each schedule.
 
-    With `stacked`, the tile has a first dim of one before and after.
+    Several schedules must be of one kind (`kind_of`); their collectives are merged.
+    With `stacked`, tiles have a first dim of one before and after. Sums and products
+    are made in the element type `accumulate`, if one is given.
     """
     front = (1,) if stacked else ()
     context = make_context()
     with context, ir.Location.unknown():
         module = ir.Module.create()
-        emitter = Emitter(schedule.mesh, context)
-        tile, result = (
-            emitter.type(front + layout.tile_shape(type_.shape), type_.dtype)
-            for layout in (schedule.source, schedule.target)
+        emitter = Emitter(schedules[0].mesh, context)
+        tiles, results = (
+            [
+                emitter.type(front + layout.tile_shape(s.shape), s.dtype)
+                for layout, s in zip(layouts, schedules, strict=True)
+            ]
+            for layouts in (
+                [s.source for s in schedules],
+                [s.target for s in schedules],
+            )
         )
         with ir.InsertionPoint(module.body):
-            function = func.FuncOp("main", ([tile], [result]))
+            function = func.FuncOp("main", (tiles, results))
         with ir.InsertionPoint(function.add_entry_block()):
-            moved = emit_schedule(emitter, function.arguments[0], schedule)
-            shape = schedule.target.tile_shape(type_.shape)
-            func.ReturnOp([emitter.reshape(moved, front + shape)])
+            given = list(function.arguments)
+            moved = _moved(emitter, given, schedules, accumulate)
+            shapes = [front + s.target.tile_shape(s.shape) for s in schedules]
+            func.ReturnOp(
+                [emitter.reshape(v, n) for v, n in zip(moved, shapes, strict=True)]
+            )
     run_passes(module, "canonicalize,cse")
     return module_bytes(module)
+
+
+def _moved(
+    emitter: Emitter,
+    tiles: Sequence[ir.Value],
+    schedules: Sequence[Schedule],
+    accumulate: str | None,
+) -> list[ir.Value]:
+    if len(schedules) > 1:
+        return emit_merged(emitter, tiles, schedules, accumulate)
+    (tile,), (schedule,) = tiles, schedules
+    if schedule.slabs is None:
+        return [emit_schedule(emitter, tile, schedule, accumulate)]
+
+    def emit(inner: Emitter, slab: ir.Value, part: Schedule) -> ir.Value:
+        return emit_schedule(inner, slab, part, accumulate)
+
+    return [emit_in_slabs(emitter, tile, schedule, emit)]
 
 
 def _emptied_copy(source: ir.Module) -> ir.Module:

@@ -53,13 +53,13 @@ def emit_schedule(
     value = emitter.reshape(tile, schedule.source.view_tile_shape(schedule.shape))
     dtype = tensor_type(value.type).dtype
     for step in schedule.steps:
-        value = _seen_as(emitter, value, _dtype_in(step, dtype))
+        value = seen_as(emitter, value, dtype_in(step, dtype))
         value = emit_step(emitter, value, step, accumulate)
-    value = _seen_as(emitter, value, dtype)
+    value = seen_as(emitter, value, dtype)
     return emitter.reshape(value, schedule.target.tile_shape(schedule.shape))
 
 
-def _dtype_in(step: Step, dtype: str) -> str:
+def dtype_in(step: Step, dtype: str) -> str:
     """The element type in which a step sees its tile."""
     if not isinstance(step, AllReduce | ReduceScatter | Unreduce):
         return _moved_as(dtype)
@@ -78,7 +78,8 @@ def _moved_as(dtype: str) -> str:
     return f"ui{bits}" if is_narrow else dtype
 
 
-def _seen_as(emitter: Emitter, value: Value, dtype: str) -> Value:
+def seen_as(emitter: Emitter, value: Value, dtype: str) -> Value:
+    """The same bits as another element type of the same width."""
     type_ = tensor_type(value.type)
     if type_.dtype == dtype:
         return value
@@ -120,7 +121,7 @@ def emit_step(
         case AllReduce() | ReduceScatter():
             return emit_reduction(emitter, tile, step, accumulate)
         case Permute():
-            return _permute(emitter, tile, step.axes, step.pairs)
+            return emit_permute(emitter, tile, step.axes, step.pairs)
         case Shuffle():
             split = emitter.reshape(tile, step.split)
             if list(step.perm) != sorted(step.perm):
@@ -131,12 +132,13 @@ def emit_step(
         case Unreduce():
             return _unreduce(emitter, tile, step)
         case Exchange():
-            return emit_exchange(
+            (value,) = emit_exchange(
                 emitter,
-                tile,
-                step,
-                lambda piece, r: _permute(emitter, piece, step.axes, r.pairs),
+                [tile],
+                [step],
+                lambda piece, r: emit_permute(emitter, piece, step.axes, r.pairs),
             )
+            return value
         case _:
             assert_never(step)
 
@@ -149,7 +151,7 @@ def _groups(emitter: Emitter, axes: Sequence[SubAxis]) -> ir.DenseElementsAttr:
     return integer_elements(emitter.groups(axes))
 
 
-def _permute(
+def emit_permute(
     emitter: Emitter,
     tile: Value,
     axes: Sequence[SubAxis],

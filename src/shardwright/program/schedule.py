@@ -171,13 +171,31 @@ class Alternative:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Slabs:
+    """A schedule done in `count` parts, one after the other, to hold less at a time.
+
+    Seen as `source_view`, the source's tile is cut along `source_dim` into slabs that
+    the steps take one by one, each as a tensor of `shape`; the results are written one
+    after the other along `target_dim` of `target_view`.
+    """
+
+    count: int
+    shape: tuple[int, ...]
+    source_view: tuple[int, ...]
+    source_dim: int
+    target_view: tuple[int, ...]
+    target_dim: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Schedule:
     """How a tensor of `shape` goes from `source` to `target`, and at what price.
 
     Bytes are per device, for the device that receives most. `lower_bound` is
     what any schedule must let some device receive. `alternatives` are the
     candidates that lost, cheapest first. `steps_mesh` is the mesh whose axes the
-    steps name, where that is not the source's.
+    steps name, where that is not the source's. `room_bytes` is what a device holds at
+    most beside the two tiles. With `slabs`, the steps are those of one slab.
     """
 
     shape: tuple[int, ...]
@@ -192,6 +210,8 @@ class Schedule:
     seconds: float
     alternatives: tuple[Alternative, ...] = ()
     steps_mesh: Mesh | None = None
+    room_bytes: int = 0
+    slabs: Slabs | None = None
 
     @property
     def mesh(self) -> Mesh:
@@ -201,7 +221,8 @@ class Schedule:
     @property
     def num_collectives(self) -> int:
         """Launches of a collective: one a step that moves, one a moving round."""
-        return sum(count_collectives(step) for step in self.steps)
+        times = self.slabs.count if self.slabs else 1
+        return times * sum(count_collectives(step) for step in self.steps)
 
 
 def count_collectives(step: Step) -> int:

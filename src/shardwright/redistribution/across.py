@@ -35,6 +35,7 @@ from shardwright.redistribution.ordered import match, room_elements
 from shardwright.redistribution.relays import alike, cut_further
 from shardwright.redistribution.routes import MAX_MEMBERS, Request, exchanges
 from shardwright.redistribution.sequences import Prices
+from shardwright.redistribution.slabs import within
 from shardwright.topology import Topology
 
 MAX_RELAYS = 8
@@ -50,20 +51,27 @@ def plan_redistribution(
     source: Layout,
     target: Layout,
     topology: Topology,
+    max_bytes: int | None = None,
 ) -> Schedule:
     """The cheapest schedule between layouts, on one mesh or on two.
 
     Device ids of both meshes number the same devices, and may be any: the ends may
     lie on other devices altogether. Layouts whose axes fit together are planned on a
-    mesh of both; the schedule's layouts are then on that one.
+    mesh of both; the schedule's layouts are then on that one. `max_bytes` limits what
+    a device holds beside the two tiles.
     """
-    if source.mesh == target.mesh:
-        return plan_schedule(shape, dtype, source, target, topology)
-    if _devices(source.mesh) == _devices(target.mesh):
-        common = on_common_mesh(source, target)
-        if common is not None:
-            return plan_schedule(shape, dtype, *common, topology)
-    return _plan_across(shape, dtype, source, target, topology)
+    if source.mesh != target.mesh and _devices(source.mesh) == _devices(target.mesh):
+        source, target = on_common_mesh(source, target) or (source, target)
+    plan = plan_schedule if source.mesh == target.mesh else _plan_across
+    schedule = plan(shape, dtype, source, target, topology)
+    if max_bytes is None:
+        return schedule
+    return within(
+        schedule,
+        max_bytes,
+        lambda small: plan(small, dtype, source, target, topology),
+        topology,
+    )
 
 
 def _devices(mesh: Mesh) -> set[int]:

@@ -45,6 +45,10 @@ def check_schedule(schedule: Schedule) -> None:
     A schedule that is too large to follow element by element, after all that moves
     as one has been joined, is a PlanError as well: nothing passes unseen.
     """
+    if schedule.slabs is not None:  # all slabs are alike
+        part = dataclasses.replace(schedule, shape=schedule.slabs.shape, slabs=None)
+        check_schedule(part)
+        return
     problem = _projected(schedule)
     count = problem.mesh.num_devices * math.prod(problem.source_tile)
     if count > MANY_ELEMENTS and _is_plain_exchange(problem):

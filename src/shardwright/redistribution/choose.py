@@ -179,6 +179,11 @@ def chosen(
         best.seconds,
         tuple(ranked[1:]),
         steps_mesh,
+        room_bytes(
+            best.steps,
+            request.source.view_tile_shape(request.shape),
+            request.prices.dtype,
+        ),
     )
 
 
@@ -438,6 +443,21 @@ def priced(request: Request, family: str, steps: tuple[Step, ...]) -> Alternativ
             peak, tile_bytes(tile, prices.dtype) + _round_bytes(step, prices.dtype)
         )
     return Alternative(family, steps, received, peak, seconds)
+
+
+def room_bytes(steps: Sequence[Step], tile: tuple[int, ...], dtype: str) -> int:
+    """Most bytes that a device holds at a time beside the first and the last tile.
+
+    Before and after each collective that is the tile in hand, and what a round sends
+    and receives.
+    """
+    most, last = 0, len(steps) - 1
+    for i, step in enumerate(steps):
+        held = tile_bytes(tile, dtype) if i else 0
+        tile = step_result_shape(step, tile)
+        made = tile_bytes(tile, dtype) if i < last else 0
+        most = max(most, held + made + 2 * _round_bytes(step, dtype))
+    return most
 
 
 def _round_bytes(step: Step, dtype: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,7 +32,7 @@ class Emitter:
     """Builds a per-device function body over one mesh.
 
     Use inside `with ir.InsertionPoint(...), ir.Location...`. The partition id and
-    coordinates are made once a block; `enter()` forgets them for another block.
+    coordinates are made once; a block inside takes an emitter of its own, `inner()`.
     """
 
     def __init__(self, mesh: Mesh, context: ir.Context) -> None:
@@ -39,7 +40,7 @@ class Emitter:
         self.context = context
         self._coordinates: dict[tuple[SubAxis, ...], Value] = {}
         self._position: Value | None = None
-        self._channels = 0
+        self._channels = itertools.count(1)
 
     def type(self, shape: Sequence[int], dtype: str) -> ir.Type:
         return mlir_type(TensorType(tuple(shape), dtype), self.context)
@@ -50,8 +51,13 @@ class Emitter:
 
     def channel(self) -> ir.Attribute:
         """A channel handle no other collective of the module has."""
-        self._channels += 1
-        return channel(self._channels)
+        return channel(next(self._channels))
+
+    def inner(self) -> Emitter:
+        """An emitter for a block inside this one; no channel is given out twice."""
+        emitter = Emitter(self.mesh, self.context)
+        emitter._channels = self._channels
+        return emitter
 
     # Constants and indices --------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from shardwright.topology.cost import (
     copy_seconds,
+    launch_seconds,
     next_seconds,
     op_seconds,
     schedule_seconds,
@@ -21,6 +22,7 @@ __all__ = [
     "check_fits",
     "copy_seconds",
     "for_platform",
+    "launch_seconds",
     "next_seconds",
     "op_seconds",
     "preset",

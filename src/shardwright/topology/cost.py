@@ -138,6 +138,13 @@ def next_seconds(
             return seconds, _joins(step, step_result_shape(step, tile))
 
 
+def launch_seconds(topology: Topology) -> float:
+    """What the smallest collective between neighbours takes."""
+    network = topology.network
+    is_torus = isinstance(network, Torus)
+    return network.hop_seconds if is_torus else network.launch_seconds
+
+
 def op_seconds(
     topology: Topology, flops: float, bytes_touched: float, dtype: str
 ) -> float:

@@ -1,0 +1,149 @@
+"""Compiled programs that take arrays through schedules."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding, SingleDeviceSharding
+from jax.sharding import Mesh as JaxMesh
+from jax.sharding import PartitionSpec as P
+
+from shardwright.capture import from_named_sharding, to_partition_spec
+from shardwright.errors import LayoutError
+from shardwright.lowering import schedules_module
+from shardwright.program import Layout, Mesh, Schedule
+from shardwright.runtime.call import sharded_call
+
+Sharding = NamedSharding | SingleDeviceSharding
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Move:
+    """One array's schedule, and where its tiles lie before and after.
+
+    `devices` are all that take part, by the numbers that the schedule gives them; None
+    where both ends lie on one mesh, in its order.
+    """
+
+    schedule: Schedule
+    source: Sharding
+    target: Sharding
+    devices: tuple[Any, ...] | None
+
+
+def layout_of(sharding: Any, rank: int, what: str) -> Layout:
+    """The layout that a sharding says; LayoutError where it is of another kind."""
+    if isinstance(sharding, NamedSharding):
+        return from_named_sharding(sharding, rank).layout
+    if isinstance(sharding, SingleDeviceSharding):
+        return Layout.replicated(Mesh(()), rank)
+    raise LayoutError(
+        f"{what} has no NamedSharding but {sharding}; put it on a mesh with "
+        "jax.device_put first"
+    )
+
+
+def devices_of(sharding: Sharding) -> tuple[Any, ...] | None:
+    """A sharding's devices in its mesh's order; None where the mesh is abstract."""
+    if isinstance(sharding, SingleDeviceSharding):
+        return tuple(sharding.device_set)
+    mesh: Any = sharding.mesh
+    return tuple(mesh.devices.flat) if isinstance(mesh, JaxMesh) else None
+
+
+def on_one_mesh(source: Sharding, target: Sharding) -> bool:
+    """Whether both name the axes of one mesh over devices in one order."""
+    if not (isinstance(source, NamedSharding) and isinstance(target, NamedSharding)):
+        return False
+    one, other = source.mesh, target.mesh
+    if one.axis_names != other.axis_names or dict(one.shape) != dict(other.shape):
+        return False
+    mine, theirs = devices_of(source), devices_of(target)
+    return mine is None or theirs is None or mine == theirs
+
+
+def move(
+    moves: Sequence[Move],
+    arrays: Sequence[jax.Array],
+    *,
+    donate: bool = False,
+    accumulate: str | None = None,
+) -> list[jax.Array]:
+    """The arrays in their targets, by one program; all moves are of one kind."""
+    run = _program(tuple(moves), donate, accumulate)
+    devices = moves[0].devices
+    if devices is None:
+        return list(run(*arrays))
+    given = [_stacked(x, m, devices) for x, m in zip(arrays, moves, strict=True)]
+    moved = run(*given)
+    if donate:
+        for x in arrays:
+            x.delete()
+    return [_unstacked(y, m, devices) for y, m in zip(moved, moves, strict=True)]
+
+
+@lru_cache(maxsize=4096)
+def _program(moves: tuple[Move, ...], donate: bool, accumulate: str | None) -> Any:
+    schedules = [m.schedule for m in moves]
+    is_stacked = moves[0].devices is not None
+    module = schedules_module(schedules, stacked=is_stacked, accumulate=accumulate)
+    front = (1,) if is_stacked else ()
+    tiles = [(front + s.target.tile_shape(s.shape), s.dtype) for s in schedules]
+    if is_stacked:
+        flat = _flat(moves[0].devices)
+        mesh, shardings = flat.mesh, None
+        before = after = [flat.spec] * len(moves)
+    else:
+        mesh = moves[0].source.mesh
+        before, after = (
+            [to_partition_spec(layout.without_partial()) for layout in layouts]
+            for layouts in (
+                [s.source for s in schedules],
+                [s.target for s in schedules],
+            )
+        )
+        shardings = tuple(m.target for m in moves)
+    call = sharded_call(module, mesh, before, after, tiles)
+    donated = tuple(range(len(moves))) if donate else ()
+    return jax.jit(call, out_shardings=shardings, donate_argnums=donated)
+
+
+# Tiles of all devices as one array ------------------------------------------------
+
+
+def _flat(devices: Any) -> NamedSharding:
+    """How stacked tiles lie: one a device, along a first dim."""
+    mesh = JaxMesh(_as_grid(devices), ("all",), axis_types=(AxisType.Auto,))
+    return NamedSharding(mesh, P("all"))
+
+
+def _as_grid(devices: Sequence[Any]) -> Any:
+    grid = np.empty(len(devices), dtype=object)
+    grid[:] = devices
+    return grid
+
+
+def _stacked(x: jax.Array, m: Move, devices: tuple[Any, ...]) -> jax.Array:
+    """The tiles of all devices; zeros on devices that hold none."""
+    held = {shard.device: shard.data[None] for shard in x.addressable_shards}
+    tile = (1, *m.schedule.source.tile_shape(m.schedule.shape))
+    mine = jax.process_index()
+    tiles = [
+        held[d] if d in held else jnp.zeros(tile, x.dtype, device=d)
+        for d in devices
+        if d.process_index == mine
+    ]
+    shape = (len(devices), *tile[1:])
+    return jax.make_array_from_single_device_arrays(shape, _flat(devices), tiles)
+
+
+def _unstacked(x: jax.Array, m: Move, devices: tuple[Any, ...]) -> jax.Array:
+    wanted = set(devices_of(m.target) or devices)
+    tiles = [s.data[0] for s in x.addressable_shards if s.device in wanted]
+    return jax.make_array_from_single_device_arrays(m.schedule.shape, m.target, tiles)
