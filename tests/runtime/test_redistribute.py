@@ -13,8 +13,12 @@ import shardwright as sw
 from shardwright.redistribution import check_schedule
 from tests.redistribution.problems import BYTES
 
+TOPOLOGIES = pytest.mark.parametrize("topology", [None, "cpu"])
+"""Copies through the host's memory, and the schedule for a named machine."""
 
-def test_like_device_put(make_mesh):
+
+@TOPOLOGIES
+def test_like_device_put(make_mesh, topology):
     mesh = make_mesh(a=2, b=2, c=2)
     x = np.arange(256, dtype=np.float32).reshape(16, 16)
     specs = [P(), P("a"), P(("a", "b"), "c"), P("a", ("b", "c")), P(None, ("c", "a"))]
@@ -22,7 +26,7 @@ def test_like_device_put(make_mesh):
         placed = jax.device_put(x, NamedSharding(mesh, source))
         for target in specs:
             wanted = NamedSharding(mesh, target)
-            moved = sw.redistribute(placed, wanted)
+            moved = sw.redistribute(placed, wanted, topology=topology)
             np.testing.assert_array_equal(moved, x)
             assert moved.sharding.is_equivalent_to(wanted, 2)
 
@@ -77,7 +81,8 @@ MESHES = {
 
 @pytest.mark.parametrize("target", MESHES)
 @pytest.mark.parametrize("source", MESHES)
-def test_between_meshes(source: str, target: str):
+@TOPOLOGIES
+def test_between_meshes(source: str, target: str, topology):
     x = np.arange(32 * 16, dtype=np.float32).reshape(32, 16)
     one, other = (own_order(*MESHES[name]) for name in (source, target))
     first, last = one.axis_names[0], one.axis_names[-1]
@@ -86,7 +91,7 @@ def test_between_meshes(source: str, target: str):
         placed = jax.device_put(x, NamedSharding(one, old))
         for new in (P(stop), P(None, start), P(None, other.axis_names), P()):
             wanted = NamedSharding(other, new)
-            moved = sw.redistribute(placed, wanted)
+            moved = sw.redistribute(placed, wanted, topology=topology)
             assert moved.sharding == wanted
             np.testing.assert_array_equal(moved, x)
             for shard in moved.addressable_shards:
@@ -96,12 +101,15 @@ def test_between_meshes(source: str, target: str):
             assert schedule.bytes_received >= schedule.lower_bound
 
 
-def test_meshes_whose_sizes_do_not_nest():
+@TOPOLOGIES
+def test_meshes_whose_sizes_do_not_nest(topology):
     one = own_order((2, 3), "ab", range(6))
     other = own_order((3, 2), "cd", range(6))
     x = np.arange(36.0).reshape(6, 6)
     placed = jax.device_put(x, NamedSharding(one, P("a", "b")))
-    moved = sw.redistribute(placed, NamedSharding(other, P("c", "d")))
+    moved = sw.redistribute(
+        placed, NamedSharding(other, P("c", "d")), topology=topology
+    )
     np.testing.assert_array_equal(moved, x)
     # One launch moves more than is missing; where launches cost nothing, no byte is.
     few = sw.plan_redistribution(placed, moved.sharding)
@@ -110,7 +118,8 @@ def test_meshes_whose_sizes_do_not_nest():
     assert least.bytes_received == least.lower_bound < few.bytes_received
 
 
-def test_trees(make_mesh):
+@TOPOLOGIES
+def test_trees(make_mesh, topology):
     mesh, other = make_mesh(x=4, y=2), make_mesh(z=8)
     tree = {
         "w": jax.device_put(np.ones((8, 8)), NamedSharding(mesh, P("x", "y"))),
@@ -120,7 +129,7 @@ def test_trees(make_mesh):
         "w": NamedSharding(other, P(None, "z")),
         "b": NamedSharding(other, P()),
     }
-    moved = sw.redistribute(tree, wanted)
+    moved = sw.redistribute(tree, wanted, topology=topology)
     assert moved["w"].sharding == wanted["w"]
     assert [b.sharding for b in moved["b"]] == [wanted["b"]] * 2
     jax.tree.map(np.testing.assert_array_equal, moved, tree)

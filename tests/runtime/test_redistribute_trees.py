@@ -14,6 +14,9 @@ from shardwright.redistribution import check_schedule
 from shardwright.runtime.movers import _program
 from shardwright.runtime.redistribute import _buckets, _planned
 
+TOPOLOGIES = pytest.mark.parametrize("topology", [None, "cpu"])
+"""Copies through the host's memory, and the schedule for a named machine."""
+
 
 def mesh_over(devices, shape, names) -> Mesh:
     grid = np.empty(len(devices), dtype=object)
@@ -25,17 +28,20 @@ def placed(x, mesh, *spec) -> jax.Array:
     return jax.device_put(x, NamedSharding(mesh, P(*spec)))
 
 
-def test_from_and_to_one_device(make_mesh):
+@TOPOLOGIES
+def test_from_and_to_one_device(make_mesh, topology):
     mesh = make_mesh(x=4, y=2)
     x = np.arange(16.0 * 24).reshape(16, 24)
     for device in (jax.devices()[0], jax.devices()[5]):
         alone = SingleDeviceSharding(device)
         for spec in (P("x", "y"), P("y"), P(None, ("x", "y")), P()):
             wanted = NamedSharding(mesh, spec)
-            spread = sw.redistribute(jax.device_put(x, alone), wanted)
+            spread = sw.redistribute(
+                jax.device_put(x, alone), wanted, topology=topology
+            )
             assert spread.sharding == wanted
             np.testing.assert_array_equal(spread, x)
-            back = sw.redistribute(spread, alone)
+            back = sw.redistribute(spread, alone, topology=topology)
             assert back.devices() == {device}
             np.testing.assert_array_equal(back, x)
             for a, b in ((alone, wanted), (wanted, alone)):
@@ -43,7 +49,8 @@ def test_from_and_to_one_device(make_mesh):
                 check_schedule(sw.plan_redistribution(given, b))
 
 
-def test_to_other_devices():
+@TOPOLOGIES
+def test_to_other_devices(topology):
     devices = jax.devices()
     train = mesh_over(devices[:6], (2, 3), ("a", "b"))
     serve = mesh_over([devices[i] for i in (7, 2, 6, 0)], (4,), ("c",))
@@ -51,7 +58,7 @@ def test_to_other_devices():
     for old in (P("a", "b"), P(None, "b"), P()):
         for new in (P("c"), P(None, "c"), P()):
             wanted = NamedSharding(serve, new)
-            moved = sw.redistribute(placed(x, train, *old), wanted)
+            moved = sw.redistribute(placed(x, train, *old), wanted, topology=topology)
             assert moved.sharding == wanted
             np.testing.assert_array_equal(moved, x)
 
@@ -118,13 +125,15 @@ def test_small_arrays_move_together(make_mesh, spec):
     assert launches == biggest[0].schedule.num_collectives
 
 
-def test_a_merged_exchange_between_meshes():
+@TOPOLOGIES
+def test_a_merged_exchange_between_meshes(topology):
     devices = jax.devices()
     one = mesh_over(devices[:6], (2, 3), ("a", "b"))
     other = mesh_over(devices[:6], (3, 2), ("c", "d"))
     arrays = (np.arange(36.0 * k).reshape(6, 6 * k) for k in (1, 2))
     tree = [placed(x, one, "a", "b") for x in arrays]
-    moved = sw.redistribute(tree, NamedSharding(other, P("c", "d")))
+    wanted = NamedSharding(other, P("c", "d"))
+    moved = sw.redistribute(tree, wanted, topology=topology)
     for x, y in zip(tree, moved, strict=True):
         np.testing.assert_array_equal(x, y)
 
@@ -160,22 +169,24 @@ def test_slabs_hold_less(make_mesh):
     assert room[1] < room[0] / 4
 
 
-def test_donated_arrays_are_freed(make_mesh):
+@TOPOLOGIES
+def test_donated_arrays_are_freed(make_mesh, topology):
     mesh = make_mesh(x=8)
     other = mesh_over(jax.devices()[7::-1], (8,), ("z",))
     for target in (NamedSharding(mesh, P(None, "x")), NamedSharding(other, P("z"))):
         x = placed(jnp.ones((64, 64)), mesh, "x")
-        moved = sw.redistribute({"w": x}, target, donate=True)
+        moved = sw.redistribute({"w": x}, target, donate=True, topology=topology)
         np.testing.assert_array_equal(moved["w"], np.ones((64, 64)))
         assert x.is_deleted()
 
 
-def test_keys_and_what_lies_right_already(make_mesh):
+@TOPOLOGIES
+def test_keys_and_what_lies_right_already(make_mesh, topology):
     mesh = make_mesh(x=8)
     keys = jax.device_put(
         jax.random.split(jax.random.key(3), 16), NamedSharding(mesh, P("x"))
     )
-    moved = sw.redistribute(keys, NamedSharding(mesh, P()))
+    moved = sw.redistribute(keys, NamedSharding(mesh, P()), topology=topology)
     assert moved.dtype == keys.dtype
     np.testing.assert_array_equal(jax.random.key_data(moved), jax.random.key_data(keys))
     same = sw.redistribute(moved, NamedSharding(mesh, P()))

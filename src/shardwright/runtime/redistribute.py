@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
@@ -20,6 +21,7 @@ from shardwright.lowering import kind_of
 from shardwright.program import Mesh, Schedule, tile_bytes
 from shardwright.redistribution import plan_redistribution as plan_layouts
 from shardwright.runtime.dtypes import mlir_dtype
+from shardwright.runtime.host_copies import copy_tiles, shares_memory
 from shardwright.runtime.jit import resolve_topology
 from shardwright.runtime.movers import (
     Move,
@@ -53,7 +55,8 @@ def redistribute(
     As `jax.device_put(x, sharding)`: `x` may be a tree of arrays and `sharding` a
     tree that is a prefix of it. Shardings are NamedShardings on any meshes, of the
     same devices or others, or SingleDeviceShardings. Small arrays that take the same
-    steps are moved together.
+    steps are moved together. CPU devices of one process share the host's memory: where
+    no `topology` is named, tiles are copied there and no schedule is run.
 
     With `donate` the arrays given are freed as soon as they are moved. `max_bytes`
     limits what a device holds beside an array's tiles before and after; a PlanError
@@ -78,6 +81,14 @@ def redistribute(
     results: list[Any] = list(leaves)
     total = sum(_bytes(m) for m in moves if m is not None)
     with _bar(total, progress) as advance:
+        for i, m in enumerate(moves):
+            if m is None or topology is not None or not _is_on_host(m, leaves[i]):
+                continue
+            results[i] = copy_tiles(leaves[i], m.target)
+            if donate:
+                leaves[i].delete()
+            moves[i] = None
+            advance(results[i], _bytes(m))
         for bucket in _buckets(moves, topology, max_bytes):
             chosen = [moves[i] for i in bucket]
             moved = move(
@@ -115,6 +126,24 @@ def plan_redistribution(
 
 def _is_sharding(x: Any) -> bool:
     return isinstance(x, jax.sharding.Sharding)
+
+
+def _is_on_host(m: Move, leaf: jax.Array) -> bool:
+    """Whether to copy through the host: not what only cuts tiles, and not in one piece.
+
+    For that XLA's copy within each device is the faster one.
+    """
+    schedule = m.schedule
+    if schedule.source.partial or not shares_memory(leaf, m.target):
+        return False
+    if schedule.num_collectives:
+        return True
+    old, new = (
+        layout.tile_shape(schedule.shape)
+        for layout in (schedule.source, schedule.target)
+    )
+    cut = next((d for d, n in enumerate(new) if n != old[d]), 0)
+    return math.prod(new[:cut]) == 1
 
 
 # One array ----------------------------------------------------------------------
