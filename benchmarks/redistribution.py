@@ -6,8 +6,9 @@
 Six classes of problems in turn (`reshards/problems.py`). The peers are Shardy's pass
 `sdy-reshard-to-collectives`, XLA with GSPMD and XLA with Shardy, in a process that may
 abort; what they do is counted and priced by the functions that count and price ours.
-Every schedule of ours is checked exactly by index sets. Volumes are those of plans for
-a machine on which only bytes cost; times are those of plans for each machine. Volume,
+Every schedule of ours is checked exactly by index sets, and the first 600 problems of
+at most 12 devices are run, in small, with every bit compared. Volumes are those of the
+candidate that receives fewest bytes; times are those of plans for each machine. Volume,
 collectives and peak memory are per device; peak is over the larger of the two tiles.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import math
 import multiprocessing
@@ -23,12 +25,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from reshards.ours import MACHINES, Ours, ends, machines, our_answer
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=12")
+
+from reshards.on_devices import MAX_DEVICES, run
+from reshards.ours import BYTES, MACHINES, Ours, ends, machines, our_answer
 from reshards.peers import PEERS, Answer, PeerProcess
 from reshards.problems import CLASSES, Problem, problems
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+
+from shardwright.redistribution.ordered import ROOM_BYTES
 
 NAMES = {
     "ours": "ours",
@@ -48,13 +55,16 @@ class Result:
     peers: dict[str, Answer]
 
 
-def solve(problem: Problem) -> Result:
-    """Everything about one problem."""
+def solve(task: tuple[Problem, bool]) -> Result:
+    """Everything about one problem; run on devices, too, if it says so."""
+    problem, is_run = task
     if not _peers:
         _peers.append(PeerProcess())
     where = machines(problem.num_devices)
     found = {peer: _peers[0].answer(problem, peer, where) for peer in PEERS}
     ours = our_answer(problem, where)
+    if is_run:
+        run(problem, [BYTES, where[-1]])
     for peer, answer in found.items():
         # Shardy in XLA replaces layouts that do not divide; where tiles do not show
         # it, as for one element over many devices, its bytes do.
@@ -192,17 +202,22 @@ def slower(results: Iterable[Result]) -> Iterable[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--problems", type=int, default=5000)
+    parser.add_argument("--run", type=int, default=600, help="run so many on devices")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", help="write the figures here")
     options = parser.parse_args()
     every = list(problems(options.problems, options.seed))
+    small = (p.num_devices <= MAX_DEVICES for p in every)
+    left = itertools.count(1)
+    chosen = [is_small and next(left) <= options.run for is_small in small]
+    console = Console(width=130)
     context = multiprocessing.get_context("spawn")
     with context.Pool(os.cpu_count()) as pool:
-        solved = pool.imap(solve, every, chunksize=4)
+        solved = pool.imap(solve, zip(every, chosen, strict=True), chunksize=4)
         results = list(track(solved, "planning", len(every)))
+    console.print(f"{sum(chosen)} problems run on devices, every bit equal")
     by_class = {k: [r for r in results if r.problem.kind == k] for k in CLASSES}
     figures: dict[str, Any] = {}
-    console = Console(width=130)
     console.print(volume_table(by_class, figures))
     console.print(time_table(results, figures))
     times = sorted(r.ours.planning for r in results)
@@ -212,6 +227,12 @@ def main() -> None:
         "worst": times[-1],
     }
     console.print("planning, seconds a plan:", figures["planning"])
+    peak = max(r.ours.peak_bytes / max(ends(r.problem), ROOM_BYTES) for r in results)
+    figures["peak over tiles or room"] = peak
+    console.print(
+        f"largest peak of any machine's plan, over the larger tile or "
+        f"{ROOM_BYTES >> 20} MiB: {peak:.2f}"
+    )
     lines = list(slower(results))
     figures["slower"] = lines
     console.print(f"{len(lines)} plans slower than a peer's")

@@ -98,7 +98,7 @@ def test_rank_mismatch_names_both():
     [
         ((("a", 2), ("a", 2)), None, "appears twice"),
         ((("a", 0),), None, "must be > 0"),
-        ((("a", 2),), (0, 0), "permutation"),
+        ((("a", 2),), (0, 0), "named once"),
     ],
 )
 def test_a_mesh_that_cannot_be_says_why(axes, ids, words):

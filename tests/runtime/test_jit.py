@@ -10,6 +10,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import shardwright as sw
+from tests.redistribution.problems import BYTES
 
 
 def put(mesh, spec, shape, seed=0, dtype=np.float32):
@@ -35,7 +36,7 @@ def test_the_first_case(make_mesh):
     def f(y, z):
         return constrain(mesh, jnp.dot(y, z), "a", ("b", "c"))
 
-    step = sw.jit(f)
+    step = sw.jit(f, topology=BYTES)
     result = step(y, z)
     np.testing.assert_allclose(result, np.asarray(y) @ np.asarray(z), 1e-4, 1e-4)
     assert result.sharding.is_equivalent_to(NamedSharding(mesh, P("a", ("b", "c"))), 2)

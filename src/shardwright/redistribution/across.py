@@ -31,12 +31,12 @@ from shardwright.redistribution.choose import (
 )
 from shardwright.redistribution.common import on_common_mesh
 from shardwright.redistribution.exchange_boxes import Ends, boxes, corners
-from shardwright.redistribution.ordered import match, room_elements
+from shardwright.redistribution.ordered import matches, room_elements
 from shardwright.redistribution.relays import alike, cut_further
 from shardwright.redistribution.routes import MAX_MEMBERS, Request, exchanges
 from shardwright.redistribution.sequences import Prices
 from shardwright.redistribution.slabs import within
-from shardwright.topology import Topology
+from shardwright.topology import Network, Topology, member_distances
 
 MAX_RELAYS = 8
 """Most relays of one kind that are priced, those most like the end."""
@@ -148,6 +148,7 @@ def _candidates(
 ) -> Iterator[tuple[Mesh, tuple[Step, ...]]]:
     """Steps, and the mesh whose axes they name."""
     old, new = _devices(source.mesh), _devices(target.mesh)
+    network = topology.network
     tiles = [math.prod(x.tile_shape(shape)) for x in (source, target)]
     limit = max(*tiles, room_elements(dtype))
 
@@ -156,12 +157,12 @@ def _candidates(
 
     if old <= new and not source.partial:
         for relay in [target, *_relays(shape, target, source, limit)]:
-            for step in _moves(target.mesh, shape, source, relay):
+            for step in _moves(target.mesh, shape, source, relay, network):
                 yield target.mesh, (step, *leg(relay, target))
     if new <= old:
         whole = source.without_partial()
         for relay in [whole, *_relays(shape, source, target, limit)]:
-            for step in _moves(source.mesh, shape, relay, target):
+            for step in _moves(source.mesh, shape, relay, target, network):
                 yield source.mesh, (*leg(source, relay), step)
     elif not old <= new:
         if source.partial:
@@ -170,7 +171,7 @@ def _candidates(
             )
         count = max(old | new) + 1
         mesh = Mesh(((DEVICES, count),))
-        for step in _moves(mesh, shape, source, target):
+        for step in _moves(mesh, shape, source, target, network):
             yield mesh, (step,)
 
 
@@ -189,7 +190,11 @@ def _relays(
 
 
 def _moves(
-    mesh: Mesh, shape: tuple[int, ...], source: Layout, target: Layout
+    mesh: Mesh,
+    shape: tuple[int, ...],
+    source: Layout,
+    target: Layout,
+    network: Network,
 ) -> Iterator[Step]:
     """One step between layouts on two meshes, over all devices of `mesh`."""
     axes = mesh.whole_axes()
@@ -200,10 +205,10 @@ def _moves(
     new = tuple(wanted.get(d, nothing) for d in devices)
     tiles = source.tile_shape(shape), target.tile_shape(shape)
     first, last = (_corners(layout, shape, devices) for layout in (source, target))
-    ends = Ends(axes, old, new, first, last, *tiles)
+    distances = member_distances(network, mesh, axes)
+    ends = Ends(axes, old, new, first, last, *tiles, distances)
     if tiles[0] == tiles[1] and len(held) == len(wanted) == len(devices):
-        pairs = match(ends.old_corners, ends.new_corners)
-        if pairs is not None:
+        for pairs in matches(ends.old_corners, ends.new_corners, distances):
             yield Permute(axes, pairs)
     yield from exchanges(ends, shape)
 

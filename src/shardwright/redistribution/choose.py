@@ -54,7 +54,7 @@ MAX_DETOUR_ATOMS = 6
 MAX_DETOURS = 500
 """Most states that the search for a detour looks at."""
 
-MAX_RELAYS = 4
+MAX_RELAYS = 12
 """Most relays of one kind that are tried."""
 
 
@@ -218,16 +218,26 @@ def _detours(request: Request, below: float) -> Iterator[tuple[Step, ...]]:
         split_primes=False,
         max_atoms=MAX_DETOUR_ATOMS,
     )
-    if ordered is None:
-        return
-    steps = cheapest_ordered(ordered, request.prices, below, MAX_DETOURS)
+    steps = ordered and cheapest_ordered(ordered, request.prices, below, MAX_DETOURS)
     if steps is not None:
         yield steps
+    source, target = request.source, request.target
+    is_even = source.is_even(request.shape) and target.is_even(request.shape)
+    if not is_even or source.view is not None or target.view is not None:
+        return
+    tile = source.view_tile_shape(request.shape)
+    rest: dict[Layout, tuple[Step, ...] | None] = {}
     for begun, relay in permute_first(request, MAX_RELAYS):
-        problem = project(request.shape, relay, request.target)
-        rest = problem and cheapest_path(problem, request.prices, COLLECTIVES)
-        if rest is not None:
-            yield begun + rest
+        if request.prices.path(begun, tile).seconds >= below:
+            continue
+        if relay not in rest:
+            problem = project(request.shape, relay, target)
+            rest[relay] = problem and cheapest_path(
+                problem, request.prices, COLLECTIVES
+            )
+        steps = rest[relay]
+        if steps is not None:
+            yield begun + steps
 
 
 def ranked_by_price(candidates: Iterable[Alternative]) -> list[Alternative]:
@@ -319,7 +329,6 @@ def _padded(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
         for _, steps in _candidates(found.request):
             steps = (*found.before, *steps, *found.after)
             yield family_of(steps), steps
-        return
     if request.is_leg:
         return
     source, target, shape = request.source, request.target, request.shape

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shardwright.program.layout import Box, Layout
 from shardwright.program.schedule import Axes, Exchange, Offsets, Round
@@ -29,6 +30,9 @@ MAX_TABLE = 1 << 20
 MAX_JOINED = 64
 """Most members of one all-to-all that has room for a box from each to each."""
 
+FEW_ROUNDS = 8
+"""Up to so many rounds, several ways to deal pieces out are tried."""
+
 Shape = tuple[int, ...]
 
 
@@ -37,7 +41,8 @@ class Ends:
     """What each member of a group holds before and after.
 
     Boxes are global indices without padding; corners are where the stored tiles
-    begin, which is past the end of the tensor for tiles of padding alone.
+    begin, which is past the end of the tensor for tiles of padding alone. Distances
+    are by [sender, receiver].
     """
 
     axes: Axes
@@ -47,6 +52,7 @@ class Ends:
     new_corners: tuple[Offsets, ...]
     old_tile: Shape
     new_tile: Shape
+    distances: NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -93,7 +99,7 @@ def box_exchanges(ends: Ends, max_rounds: int | None = None) -> Iterator[Exchang
 
     Those that take more than `max_rounds` rounds are left out.
     """
-    pieces = _pieces(ends.old, ends.new)
+    pieces = _pieces(ends)
     if len(pieces) * len(ends.old) > MAX_TABLE or not pieces:
         return
     rounds = max_degree([(p.sender, p.receiver) for p in pieces])
@@ -101,6 +107,14 @@ def box_exchanges(ends: Ends, max_rounds: int | None = None) -> Iterator[Exchang
         if 1 < len(ends.old) <= MAX_JOINED:
             yield _exchange(ends, [], pieces)
         return
+    yield from _of_pieces(ends, pieces)
+    in_turn = _pieces(ends, in_turn=True)
+    if in_turn != pieces and rounds <= FEW_ROUNDS:
+        yield from _of_pieces(ends, in_turn)
+
+
+def _of_pieces(ends: Ends, pieces: Sequence[_Piece]) -> Iterator[Exchange]:
+    """Exchanges of the same pieces in different boxes."""
     exact = _classes(pieces, lambda shape: shape)
     sizes = _classes(pieces, lambda shape: tuple(n.bit_length() for n in shape))
     together = _classes(pieces, lambda shape: None)
@@ -120,7 +134,7 @@ def box_exchanges(ends: Ends, max_rounds: int | None = None) -> Iterator[Exchang
 
 def cut_exchange(ends: Ends, unit: Shape) -> Exchange | None:
     """Pieces cut to boxes of one unit's shape, so that all rounds are alike."""
-    pieces = [small for p in _pieces(ends.old, ends.new) for small in _cut(p, unit)]
+    pieces = [small for p in _pieces(ends) for small in _cut(p, unit)]
     if len(pieces) * len(ends.old) > MAX_TABLE:
         return None
     return _exchange(ends, _classes(pieces, lambda shape: shape))
@@ -167,11 +181,13 @@ def _joined(ends: Ends, pieces: Sequence[_Piece]) -> Iterator[Round]:
         yield _round(ends, shape, alike)
 
 
-def _pieces(old: Sequence[Box], new: Sequence[Box]) -> list[_Piece]:
+def _pieces(ends: Ends, *, in_turn: bool = False) -> list[_Piece]:
     """What each device needs, cut by who holds it; its own tile comes first.
 
-    Large pieces are dealt out first, each to the holder that sends least by then.
+    Large pieces are dealt out first, each to the holder that sends least by then: the
+    nearest of those, or the next in turn.
     """
+    old, new = ends.old, ends.new
     holders: defaultdict[Box, list[int]] = defaultdict(list)
     for device, box in enumerate(old):
         holders[box].append(device)
@@ -186,9 +202,8 @@ def _pieces(old: Sequence[Box], new: Sequence[Box]) -> list[_Piece]:
     for piece in sorted(wanted, key=lambda p: -math.prod(p.shape)):
         sender = piece.sender
         if sender != piece.receiver:
-            sender = min(
-                holders[old[sender]], key=lambda h: (sent[h], abs(h - piece.receiver))
-            )
+            far = ends.distances[:, piece.receiver] if not in_turn else sent
+            sender = min(holders[old[sender]], key=lambda h: (sent[h], far[h]))
             sent[sender] += math.prod(piece.shape)
         result.append(_Piece(sender, piece.receiver, piece.box))
     return sorted(result, key=lambda p: (p.receiver, p.box))

@@ -18,6 +18,7 @@ from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 
 from shardwright.program.layout import Layout
 from shardwright.program.mesh import Mesh, SubAxis
@@ -32,7 +33,13 @@ from shardwright.program.schedule import (
 from shardwright.program.types import dtype_bits
 from shardwright.redistribution.project import cut_points, is_chain, split_axis
 from shardwright.redistribution.sequences import Cost, Prices
-from shardwright.topology import copy_seconds, next_seconds, step_bytes
+from shardwright.topology import (
+    Network,
+    copy_seconds,
+    member_distances,
+    next_seconds,
+    step_bytes,
+)
 
 Dims = tuple[tuple[int, ...], ...]
 
@@ -161,7 +168,7 @@ def cheapest_ordered(
         (Cost(), next(order), (), _State(problem.source))
     ]
     done: set[_State] = set()
-    permutes = _Permutes(problem)
+    permutes = _Permutes(problem, prices.topology.network)
     while queue and len(done) < max_visited:
         cost, _, steps, state = heapq.heappop(queue)
         if state.dims == problem.target and not state.pending:
@@ -242,8 +249,9 @@ def _set(dims: Dims, changes: dict[int, tuple[int, ...]]) -> Dims:
 class _Permutes:
     """The permutes of one search, made once each and not too many in all."""
 
-    def __init__(self, problem: Ordered) -> None:
+    def __init__(self, problem: Ordered, network: Network) -> None:
         self._problem = problem
+        self._network = network
         self._made: dict[Dims, list[tuple[Dims, Permute]]] = {}
         self._left = MAX_PERMUTES
 
@@ -253,7 +261,8 @@ class _Permutes:
             found = list(itertools.islice(_permutes(self._problem, dims), self._left))
             self._left -= len(found)
             self._made[dims] = [
-                (after, _permute(self._problem, dims, after)) for after in found
+                (after, _permute(self._problem, dims, after, self._network))
+                for after in found
             ]
         return self._made[dims]
 
@@ -269,23 +278,32 @@ def _permutes(problem: Ordered, dims: Dims) -> Iterator[Dims]:
             if after != dims
         )
         return
-    fronts: list[tuple[int, ...]] = []
-    ways_left: list[int] = []
-    for axes, wanted in zip(dims, problem.target, strict=True):
-        cuts = math.prod(sizes[a] for a in axes)
-        front: list[int] = []
-        for atom in wanted:
-            if cuts % sizes[atom]:
-                break
-            cuts //= sizes[atom]
-            front.append(atom)
-        fronts.append(tuple(front))
-        ways_left.append(cuts)
+    cuts = [math.prod(sizes[a] for a in axes) for axes in dims]
+    fronts, left = begun_alike(sizes, cuts, problem.target)
     rest = frozenset(range(len(sizes))) - {a for front in fronts for a in front}
-    for tails in arrangements(sizes, ways_left, rest):
+    for tails in arrangements(sizes, left, rest):
         after = tuple(f + t for f, t in zip(fronts, tails, strict=True))
         if after != dims:
             yield after
+
+
+def begun_alike(
+    sizes: Sequence[int], cuts: Sequence[int], wanted: Sequence[Sequence[int]]
+) -> tuple[list[tuple[int, ...]], list[int]]:
+    """For each dim the wanted atoms that fit its cuts, and the cuts that remain."""
+    fronts: list[tuple[int, ...]] = []
+    left: list[int] = []
+    for total, atoms in zip(cuts, wanted, strict=True):
+        ways = total
+        front: list[int] = []
+        for atom in atoms:
+            if ways % sizes[atom]:
+                break
+            ways //= sizes[atom]
+            front.append(atom)
+        fronts.append(tuple(front))
+        left.append(ways)
+    return fronts, left
 
 
 def arrangements(
@@ -312,14 +330,16 @@ def _orders(
                 yield (atom, *rest)
 
 
-def _permute(problem: Ordered, old: Dims, new: Dims) -> Permute:
-    """Each device is sent its new tile, by itself where it holds it."""
+def _permute(
+    problem: Ordered, old: Dims, new: Dims, network: Network | None = None
+) -> Permute:
+    """Each device is sent its new tile, by itself where it holds it, else from near."""
     changed = {a for o, n in zip(old, new, strict=True) if o != n for a in (*o, *n)}
     atoms = sorted(changed)
     axes = problem.axes(atoms)
     held, wanted = (_cells(axes, atoms, dims) for dims in (old, new))
-    pairs = match(held.tolist(), wanted.tolist())
-    assert pairs is not None, "equal ways leave as many holders as askers"
+    distances = network and member_distances(network, problem.mesh, axes)
+    pairs = next(matches(held.tolist(), wanted.tolist(), distances))
     return Permute(axes, pairs)
 
 
@@ -337,41 +357,43 @@ def _cells(
     return cell
 
 
-def match(
-    held: Sequence[Hashable], wanted: Sequence[Hashable]
-) -> tuple[tuple[int, int], ...] | None:
-    """Pair senders with receivers of equal tiles, themselves or near where they can.
+def matches(
+    held: Sequence[Hashable],
+    wanted: Sequence[Hashable],
+    distances: NDArray[np.int64] | None = None,
+) -> Iterator[tuple[tuple[int, int], ...]]:
+    """Ways to pair senders with receivers of equal tiles, themselves where they can.
 
-    None where a tile is wanted by more members than have one to spare.
+    The least distance in all first, where `distances` are given by [sender, receiver],
+    then in turn. None where a tile is wanted by more members than have one to spare.
     """
     spare: dict[Hashable, list[int]] = {}
     asking: dict[Hashable, list[int]] = {}
-    pairs: list[tuple[int, int]] = []
+    same: list[tuple[int, int]] = []
     for member, (old, new) in enumerate(zip(held, wanted, strict=True)):
         if old == new:
-            pairs.append((member, member))
+            same.append((member, member))
         else:
             spare.setdefault(old, []).append(member)
             asking.setdefault(new, []).append(member)
-    for cell, members in asking.items():
-        holders = spare.get(cell, [])
-        if len(holders) < len(members):
-            return None
-        pairs += _nearest(holders, members)
-    return tuple(sorted(pairs, key=lambda pair: pair[1]))
+    groups = [(spare.get(cell, []), members) for cell, members in asking.items()]
+    if any(len(holders) < len(members) for holders, members in groups):
+        return
+    in_turn = [p for group in groups for p in zip(*group, strict=False)]
+    near = in_turn
+    if distances is not None:
+        near = [p for group in groups for p in _nearest(*group, distances)]
+    for pairs in dict.fromkeys((tuple(near), tuple(in_turn))):
+        yield tuple(sorted((*same, *pairs), key=lambda pair: pair[1]))
 
 
 def _nearest(
-    holders: Sequence[int], members: Sequence[int]
+    holders: Sequence[int], members: Sequence[int], distances: NDArray[np.int64]
 ) -> Iterator[tuple[int, int]]:
-    """A holder of its own for each member, near ones first."""
+    """A holder of its own for each member, at the least distance in all."""
     if len(holders) == 1:
         yield holders[0], members[0]
         return
-    near = sorted((abs(h - m), h, m) for h in holders for m in members)
-    free, waiting = set(holders), set(members)
-    for _, h, m in near:
-        if h in free and m in waiting:
-            yield h, m
-            free.remove(h)
-            waiting.remove(m)
+    rows, columns = linear_sum_assignment(distances[np.ix_(holders, members)])
+    for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
+        yield holders[row], members[column]

@@ -17,8 +17,15 @@ from shardwright.program.layout import Layout
 from shardwright.program.mesh import Mesh, SubAxis, ways
 from shardwright.program.schedule import Permute, Slice, Step
 from shardwright.redistribution.exchange_boxes import corners
-from shardwright.redistribution.ordered import Dims, arrangements, match, primes
+from shardwright.redistribution.ordered import (
+    Dims,
+    arrangements,
+    begun_alike,
+    matches,
+    primes,
+)
 from shardwright.redistribution.routes import Request, moving_part
+from shardwright.topology import member_distances
 
 MAX_ARRANGEMENTS = 256
 """Most arrangements of axes that are looked at for one number of ways."""
@@ -38,9 +45,25 @@ def alike(mesh: Mesh, cuts: Sequence[int], end: Layout, count: int) -> list[Layo
         [i for axis in axes for i, atom in enumerate(atoms) if atom.overlaps(axis)]
         for axes in end.dims
     ]
-    every = arrangements(sizes, cuts, frozenset(range(len(atoms))))
-    some = itertools.islice(every, MAX_ARRANGEMENTS)
-    best = heapq.nsmallest(count, some, key=lambda dims: -_likeness(dims, wanted))
+    fronts, left = begun_alike(sizes, cuts, wanted)
+    free = frozenset(range(len(atoms))) - {a for front in fronts for a in front}
+    some = (
+        tuple(front + tail for front, tail in zip(fronts, tails, strict=True))
+        for tails in itertools.islice(arrangements(sizes, left, free), MAX_ARRANGEMENTS)
+    )
+    follows = {
+        (i, j)
+        for i, atom in enumerate(atoms)
+        for j, other in enumerate(atoms)
+        if atom.name == other.name and atom.end == other.pre
+    }
+
+    def rank(dims: Dims) -> tuple[int, int]:
+        """Most like the end first, then of the fewest sub-axes."""
+        pairs = (pair for dim in dims for pair in itertools.pairwise(dim))
+        return -_likeness(dims, wanted), -sum(pair in follows for pair in pairs)
+
+    best = heapq.nsmallest(count, some, key=rank)
     return [_layout(mesh, atoms, dims) for dims in best]
 
 
@@ -103,8 +126,7 @@ def permute_first(
             for relay in relays:
                 if relay == begun:
                     continue
-                step = permute_between(shape, begun, relay)
-                if step is not None:
+                for step in permutes_between(request, begun, relay):
                     yield (*slices, step), relay
 
 
@@ -152,10 +174,13 @@ def _slices(source: Layout, finer: Layout) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def permute_between(
-    shape: tuple[int, ...], source: Layout, target: Layout
-) -> Permute | None:
-    """The permute between layouts of one mesh with tiles of one shape."""
+def permutes_between(
+    request: Request, source: Layout, target: Layout
+) -> Iterator[Permute]:
+    """Permutes between layouts of one mesh with tiles of one shape."""
+    shape = request.shape
     old, new, axes = moving_part(shape, source, target)
-    pairs = match(corners(old, shape), corners(new, shape))
-    return None if pairs is None else Permute(axes, pairs)
+    network = request.prices.topology.network
+    distances = member_distances(network, source.mesh, axes)
+    for pairs in matches(corners(old, shape), corners(new, shape), distances):
+        yield Permute(axes, pairs)

@@ -19,6 +19,7 @@ from shardwright.redistribution.exchange_boxes import (
 )
 from shardwright.redistribution.ordered import cheapest_ordered, ordered_problem
 from shardwright.redistribution.sequences import Prices
+from shardwright.topology import member_distances
 
 MAX_MEMBERS = 1024
 """Most devices of one group between which boxes are matched one by one."""
@@ -74,9 +75,9 @@ def _ends(request: Request, max_members: int) -> tuple[Ends, tuple[int, ...]] | 
     """What a group's members hold, and the shape of what the group holds."""
     shape = request.source.view_shape(request.shape)
     source, target, axes = moving_part(shape, request.source, request.target)
-    members = ways(axes)
-    if members > max_members:
+    if ways(axes) > max_members:
         return None
+    network = request.prices.topology.network
     sizes = tuple(
         -(-n // ways(old)) if old == new else n
         for n, old, new in zip(
@@ -91,6 +92,7 @@ def _ends(request: Request, max_members: int) -> tuple[Ends, tuple[int, ...]] | 
         corners(target, sizes),
         source.tile_shape(sizes),
         target.tile_shape(sizes),
+        member_distances(network, request.source.mesh, axes),
     )
     return ends, sizes
 

@@ -12,6 +12,7 @@ from shardwright.topology.cost import (
 from shardwright.topology.groups import axes_of_groups
 from shardwright.topology.machine import Network, Switched, Topology, Torus
 from shardwright.topology.presets import check_fits, for_platform, preset, presets
+from shardwright.topology.scattered import member_distances
 
 __all__ = [
     "Network",
@@ -23,6 +24,7 @@ __all__ = [
     "copy_seconds",
     "for_platform",
     "launch_seconds",
+    "member_distances",
     "next_seconds",
     "op_seconds",
     "preset",

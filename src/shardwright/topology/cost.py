@@ -21,6 +21,8 @@ import math
 from collections.abc import Iterable
 from functools import lru_cache
 
+import numpy as np
+
 from shardwright.program import (
     AllGather,
     AllReduce,
@@ -48,6 +50,9 @@ from shardwright.topology.scattered import (
     scattered_rate,
     torus_load,
 )
+
+MAX_ROUTED = 1024
+"""Up to so many devices, all routes of a permute on a torus are followed."""
 
 
 def step_bytes(step: Step, tile_shape: tuple[int, ...], dtype: str) -> int:
@@ -365,7 +370,8 @@ def _permute_rate(
     network = topology.network
     digits = _digits(mesh, axes)
     inside = isinstance(network, Switched) and _members_inside(network, digits)
-    if mesh.device_ids is not None or inside is None:
+    is_torus = isinstance(network, Torus) and mesh.num_devices <= MAX_ROUTED
+    if mesh.device_ids is not None or inside is None or is_torus:
         return scattered_permute(network, groups_of(mesh, axes), moving)
     places = _member_positions(mesh, axes)
     routes = [(places[s], places[t]) for s, t in moving]
@@ -394,6 +400,6 @@ def _torus_routes(
     network: Torus, digits: Digits, routes: list[tuple[int, int]]
 ) -> tuple[float, float]:
     """Dimension-ordered shortest routes; the busiest link bounds the time."""
-    longest, busiest = torus_load(network, routes)
+    longest, busiest = torus_load(network, np.array(routes))
     shared = max((s.spacing for s in _spans(network, digits)), default=1)
     return longest * network.hop_seconds, busiest * shared / network.link_bandwidth

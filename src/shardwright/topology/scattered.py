@@ -13,8 +13,7 @@ apart they are, so the traffic of every group is laid on the network at once:
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,9 +59,10 @@ def scattered_rate(network: Network, groups: Groups) -> GroupRate:
             max(inside, float(gather.max()) / network.island_bandwidth),
             max(inside, float(exchange.max()) / network.island_bandwidth),
         )
-    ring = [(int(a), int(b)) for row in groups for a, b in _neighbours(row)]
-    hops, load = torus_load(network, ring)
-    _, everyone = torus_load(network, [(a, b) for row in groups for a, b in _all(row)])
+    ring = np.stack([groups, np.roll(groups, -1, axis=1)], axis=-1)
+    hops, load = torus_load(network, ring.reshape(-1, 2))
+    pairs = np.array([(a, b) for a in range(n) for b in range(n) if a != b])
+    _, everyone = torus_load(network, groups[:, pairs].reshape(-1, 2))
     both_ways = 2 * network.link_bandwidth
     return GroupRate(
         network.hop_seconds * max(1, hops * (n // 2)),
@@ -72,55 +72,70 @@ def scattered_rate(network: Network, groups: Groups) -> GroupRate:
 
 
 def scattered_permute(
-    network: Network, groups: Groups, pairs: Iterable[tuple[int, int]]
+    network: Network, groups: Groups, pairs: Sequence[tuple[int, int]]
 ) -> tuple[float, float]:
     """(latency, seconds a byte of the tile sent) of one permute in all groups."""
-    routes = [(int(row[s]), int(row[t])) for s, t in pairs for row in groups]
+    members = np.asarray(pairs)
+    routes = groups[:, members].reshape(-1, 2)
     if isinstance(network, Torus):
         hops, load = torus_load(network, routes)
         return hops * network.hop_seconds, load / network.link_bandwidth
-    islands = ((s // network.island, t // network.island) for s, t in routes)
-    leaving = Counter(s for s, t in islands if s != t)
-    crossing = max(leaving.values(), default=0) / network.island_bandwidth
+    islands = routes // network.island
+    leaving = np.bincount(islands[islands[:, 0] != islands[:, 1], 0])
+    crossing = float(leaving.max(initial=0)) / network.island_bandwidth
     return network.launch_seconds, max(1 / network.device_bandwidth, crossing)
 
 
-def _neighbours(row: Sequence[int]) -> Iterable[tuple[int, int]]:
-    return zip(row, np.roll(row, -1), strict=True)
+def torus_load(network: Torus, routes: NDArray[np.int64]) -> tuple[int, int]:
+    """(longest route in hops, most routes over one link), dimension by dimension.
+
+    `routes` are (source, target) rows.
+    """
+    at, goal = routes[:, 0].copy(), routes[:, 1]
+    hops = np.zeros_like(at)
+    busiest, minor = 0, 1
+    for dim in reversed(range(len(network.shape))):
+        length = network.shape[dim]
+        here, want = at // minor % length, goal // minor % length
+        base = at - here * minor
+        steps = (want - here) % length
+        direction = np.ones_like(steps)
+        if network.wrap[dim]:
+            back = steps > length - steps
+            steps = np.where(back, length - steps, steps)
+        else:
+            back = want < here
+            steps = np.abs(want - here)
+        direction[back] = -1
+        links = [np.zeros(0, np.int64)]
+        for k in range(int(steps.max(initial=0))):
+            on = steps > k
+            link = base + (here + k * direction) % length * minor
+            links.append((2 * link + back)[on])
+        load = np.bincount(np.concatenate(links))
+        busiest = max(busiest, int(load.max(initial=0)))
+        hops += steps
+        at = base + want * minor
+        minor *= length
+    return int(hops.max(initial=0)), busiest
 
 
-def _all(row: Sequence[int]) -> Iterable[tuple[int, int]]:
-    return ((int(a), int(b)) for a in row for b in row if a != b)
+def member_distances(
+    network: Network, mesh: Mesh, axes: tuple[SubAxis, ...]
+) -> NDArray[np.int64]:
+    """How far members of the first group are from each other, by [sender, receiver].
 
-
-def torus_load(network: Torus, routes: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """(longest route in hops, most routes over one link), dimension by dimension."""
-    load: dict[tuple[int, int, int], int] = {}
-    longest = 0
-    for source, target in routes:
-        hops = 0
-        at = source
-        minor = 1
-        for dim in reversed(range(len(network.shape))):
-            length = network.shape[dim]
-            want = target // minor % length
-            direction, steps = _shortest(
-                at // minor % length, want, length, network.wrap[dim]
-            )
-            for _ in range(steps):
-                key = (dim, direction, at)
-                load[key] = load.get(key, 0) + 1
-                here = at // minor % length
-                at += ((here + direction) % length - here) * minor
-            hops += steps
-            minor *= length
-        longest = max(longest, hops)
-    return longest, max(load.values(), default=0)
-
-
-def _shortest(start: int, stop: int, length: int, wrap: bool) -> tuple[int, int]:
-    """(direction, steps) of the shortest way along one dim of a torus."""
-    forward = (stop - start) % length
-    if not wrap:
-        return (1, stop - start) if stop >= start else (-1, start - stop)
-    return (1, forward) if forward <= length - forward else (-1, length - forward)
+    Hops on a torus; else 0 to oneself, 1 within an island, and more to another.
+    """
+    row = groups_of(mesh, axes)[0]
+    one, other = row[:, None], row[None, :]
+    if isinstance(network, Switched):
+        across = one // network.island != other // network.island
+        return (one != other) + 8 * across
+    total = np.zeros((len(row), len(row)), np.int64)
+    minor = 1
+    for length, wrap in zip(network.shape[::-1], network.wrap[::-1], strict=True):
+        apart = np.abs(one // minor % length - other // minor % length)
+        total += np.minimum(apart, length - apart) if wrap else apart
+        minor *= length
+    return total
