@@ -95,8 +95,9 @@ def _moved(schedule: Schedule, tiles: Any) -> Any:
     devices = np.array(jax.devices()[: len(tiles)], dtype=object)
     mesh = jax.sharding.Mesh(devices, ("all",), axis_types=(AxisType.Auto,))
     spec = PartitionSpec("all")
-    tile = (1, *schedule.target.tile_shape(schedule.shape))
-    module = schedules_module([schedule], stacked=True)
+    tile = schedule.target.tile_shape(schedule.shape)
+    module = schedules_module([schedule])
     call = sharded_call(module, mesh, [spec], [spec], [(tile, schedule.dtype)])
-    placed = jax.device_put(tiles, NamedSharding(mesh, spec))
-    return jax.jit(call)(placed)[0]
+    joined = tiles.reshape(-1, *tiles.shape[2:])
+    placed = jax.device_put(joined, NamedSharding(mesh, spec))
+    return np.asarray(jax.jit(call)(placed)[0]).reshape(len(tiles), *tile)

@@ -259,6 +259,8 @@ def topologies(as_json: bool) -> None:
 @click.option("--mesh", "mesh_text", required=True, help="As a=2,b=2,c=2.")
 @click.option("--from", "source", required=True, help="As 'a b, c'.")
 @click.option("--to", "target", required=True, help="As 'a, b c'.")
+@click.option("--to-mesh", help="As 'a=4,b=2', 'a=2 @ 1 0', '@ 3'; else --mesh.")
+@click.option("--max-bytes", type=int, help="Most bytes a device beside its tiles.")
 @click.option("--topology", help="A preset; see `shardwright topologies`.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def redistribute(
@@ -267,39 +269,48 @@ def redistribute(
     mesh_text: str,
     source: str,
     target: str,
+    to_mesh: str | None,
+    max_bytes: int | None,
     topology: str | None,
     as_json: bool,
 ) -> None:
     """Plan how one array goes from a layout to another."""
     from shardwright.insight.schedules import schedule_dict, schedule_text
     from shardwright.program import Layout
-    from shardwright.redistribution import plan_schedule
+    from shardwright.redistribution import plan_redistribution
     from shardwright.topology import check_fits, preset
 
-    mesh = _parse_mesh(mesh_text)
+    mesh = _parse_mesh("--mesh", mesh_text)
+    other = mesh if to_mesh is None else _parse_mesh("--to-mesh", to_mesh)
     sizes = _parse_shape(shape)
-    layouts = Layout.parse(mesh, source), Layout.parse(mesh, target)
+    layouts = Layout.parse(mesh, source), Layout.parse(other, target)
     for layout in layouts:
         layout.check_rank(sizes)
-    machine = preset(topology or f"cpu-{mesh.num_devices}")
-    check_fits(machine, mesh.num_devices)
-    schedule = plan_schedule(sizes, dtype, *layouts, machine)
+    ids = [m.device_id(p) for m in (mesh, other) for p in range(m.num_devices)]
+    count = max(ids) + 1
+    machine = preset(topology or f"cpu-{count}")
+    check_fits(machine, count)
+    schedule = plan_redistribution(sizes, dtype, *layouts, machine, max_bytes)
     if as_json:
         _write(json.dumps(schedule_dict(schedule), indent=2), None)
         return
     _write(schedule_text(schedule, machine), None)
 
 
-def _parse_mesh(text: str) -> Any:
+def _parse_mesh(option: str, text: str) -> Any:
     from shardwright.program import Mesh
 
+    text, _, order = text.partition("@")
+    if not all(word.isdigit() for word in order.split()):
+        raise InputError(f"{option}: write device numbers after @, as 'a=2 @ 1 0'")
     axes: list[tuple[str, int]] = []
-    for part in text.split(","):
+    for part in text.split(",") if text.strip() or not order else ():
         name, _, size = part.partition("=")
         if not name.strip() or not size.strip().isdigit():
-            raise InputError(f"--mesh {text!r}: write axes as a=2,b=4")
+            raise InputError(f"{option} {text!r}: write axes as a=2,b=4")
         axes.append((name.strip(), int(size)))
-    return Mesh(tuple(axes))
+    ids = tuple(map(int, order.split())) or None
+    return Mesh(tuple(axes), ids)
 
 
 def _parse_shape(text: str) -> tuple[int, ...]:

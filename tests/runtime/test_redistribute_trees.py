@@ -198,3 +198,71 @@ def test_a_bar_for_long_moves(make_mesh, capsys):
     x = placed(jnp.ones((64, 64)), mesh, "x")
     sw.redistribute([x, x], NamedSharding(mesh, P(None, "x")), progress=True)
     assert "redistribute" in capsys.readouterr().err
+
+
+def unreduced(mesh, parts) -> jax.Array:
+    """An array whose sum over axis y is still to be made; `parts` by place along y."""
+    sharding = NamedSharding(mesh, P("x", unreduced={"y"}))
+    rows = parts.shape[1] // mesh.shape["x"]
+    tiles = [
+        jax.device_put(parts[j, i * rows : (i + 1) * rows], mesh.devices[i, j])
+        for i in range(mesh.shape["x"])
+        for j in range(mesh.shape["y"])
+    ]
+    return jax.make_array_from_single_device_arrays(parts.shape[1:], sharding, tiles)
+
+
+def test_sums_still_to_be_made():
+    mesh = Mesh(
+        np.array(jax.devices()[:8]).reshape(2, 4),
+        ("x", "y"),
+        axis_types=(jax.sharding.AxisType.Explicit,) * 2,
+    )
+    parts = np.ones((4, 8, 16), jnp.bfloat16)
+    parts[0] = 256  # 256 + 1 is 256 in bfloat16, 256 + 3 is 260
+    x = unreduced(mesh, parts)
+    for spec in (P("x"), P("x", "y"), P(None, "y"), P()):
+        wanted = NamedSharding(mesh, spec)
+        wide = sw.redistribute(x, wanted, accumulate=jnp.float32)
+        assert wide.sharding == wanted
+        np.testing.assert_array_equal(np.asarray(wide, np.float32), 260.0)
+    whole = unreduced(mesh, np.arange(512.0).reshape(4, 8, 16))
+    moved = sw.redistribute(whole, NamedSharding(mesh, P(None, ("y", "x"))))
+    np.testing.assert_array_equal(moved, np.arange(512.0).reshape(4, 8, 16).sum(0))
+
+
+def test_inside_another_mesh_context(make_mesh):
+    mesh = make_mesh(x=8)
+    other = mesh_over(jax.devices()[7::-1], (4, 2), ("p", "q"))
+    x = placed(np.arange(64.0).reshape(8, 8), mesh, "x")
+    with jax.set_mesh(other):
+        for topology in (None, "cpu"):
+            moved = sw.redistribute(
+                x, NamedSharding(other, P("q", "p")), topology=topology
+            )
+            np.testing.assert_array_equal(np.asarray(moved), np.asarray(x))
+
+
+@TOPOLOGIES
+def test_scalars_and_empty_arrays(make_mesh, topology):
+    mesh = make_mesh(x=8)
+    other = mesh_over(jax.devices()[:6], (6,), ("z",))
+    tree = {"step": placed(np.float32(3), mesh), "none": placed(np.zeros((0, 8)), mesh)}
+    moved = sw.redistribute(tree, NamedSharding(other, P()), topology=topology)
+    assert float(moved["step"]) == 3
+    assert moved["none"].shape == (0, 8)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["int4", "uint4", "float4_e2m1fn", "float8_e5m2", "bool", "complex64"]
+)
+@TOPOLOGIES
+def test_types_keep_their_bits(make_mesh, dtype, topology):
+    mesh = make_mesh(x=2, y=4)
+    bits = np.random.default_rng(0).integers(0, 2, (16, 32))
+    x = bits.astype(jnp.dtype(dtype))
+    for spec in (P("y", "x"), P(None, ("x", "y")), P()):
+        moved = sw.redistribute(
+            placed(x, mesh, "x", "y"), NamedSharding(mesh, spec), topology=topology
+        )
+        assert np.asarray(moved).tobytes() == x.tobytes()

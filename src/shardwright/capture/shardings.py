@@ -119,7 +119,8 @@ def mesh_from_jax(mesh: Any) -> Mesh:
 def from_named_sharding(sharding: NamedSharding, rank: int) -> Constraint:
     """The layout of a NamedSharding for an array of this rank."""
     mesh = mesh_from_jax(sharding.mesh)
-    spec = tuple(sharding.spec)
+    # A spec with unreduced axes refuses to be iterated over.
+    spec = tuple(getattr(sharding.spec, "partitions", sharding.spec))
     if len(spec) > rank:
         raise LayoutError(f"{sharding.spec} has {len(spec)} dims, the array {rank}")
     dims: list[tuple[SubAxis, ...]] = []

@@ -99,6 +99,15 @@ def seconds_str(seconds: float) -> str:
     return f"{seconds * 1e9:.3g} ns" if seconds else "0 s"
 
 
+def _rounds_str(step: Exchange) -> str:
+    """In how many permutes, and whether there is an all-to-all for the rest."""
+    moving = sum(not r.is_local for r in step.rounds)
+    words = [f"in {moving} round{'s' * (moving != 1)}"] if moving else []
+    if step.joined:
+        words.append("in one all-to-all with room for a box from each to each")
+    return " and ".join(words) or "(local)"
+
+
 def step_str(mesh: Mesh, step: Step) -> str:
     """One step in words, axes by name."""
     match step:
@@ -129,8 +138,7 @@ def step_str(mesh: Mesh, step: Step) -> str:
                 f"keep as partial {step.reducer} over {_axes(mesh, step.axes)} (local)"
             )
         case Exchange():
-            moving = sum(not r.is_local for r in step.rounds)
-            return f"exchange over {_axes(mesh, step.axes)} in {moving} rounds"
+            return f"exchange over {_axes(mesh, step.axes)} {_rounds_str(step)}"
 
 
 def _axes(mesh: Mesh, axes: tuple[SubAxis, ...]) -> str:

@@ -9,6 +9,9 @@ from shardwright.insight.pictures import layout_picture
 from shardwright.program import Schedule, Step, TensorType, step_result_shape
 from shardwright.topology import Topology, step_bytes, step_seconds
 
+MAX_REJECTED = 6
+"""Most alternatives that the text shows, the fastest ones."""
+
 
 def schedule_text(schedule: Schedule, topology: Topology) -> str:
     """Both layouts as pictures, the steps with their prices, and what was rejected."""
@@ -24,16 +27,25 @@ def schedule_text(schedule: Schedule, topology: Topology) -> str:
     lines.append(
         f"receives {bytes_str(schedule.bytes_received)} a device, lower bound "
         f"{bytes_str(schedule.lower_bound)}; {seconds_str(schedule.seconds)}, local "
-        f"copies included; peak {bytes_str(schedule.peak_bytes)}"
+        f"copies included; peak {bytes_str(schedule.peak_bytes)}, "
+        f"{bytes_str(schedule.room_bytes)} beside the two tiles"
     )
+    if schedule.slabs is not None:
+        slab = TensorType(schedule.slabs.shape, schedule.dtype)
+        lines.insert(
+            -1, f"{schedule.slabs.count} times, for slabs that are each a {slab}"
+        )
     if schedule.alternatives:
         lines.append("rejected")
-    for other in schedule.alternatives:
+    for other in schedule.alternatives[:MAX_REJECTED]:
         lines.append(
             f"  {other.family}: {bytes_str(other.bytes_received)}, "
             f"{seconds_str(other.seconds)}"
         )
         lines += [f"  {x}" for x in _steps(schedule, other.steps, topology)]
+    more = len(schedule.alternatives) - MAX_REJECTED
+    if more > 0:
+        lines.append(f"  and {more} more, none faster")
     return "\n".join(lines)
 
 
@@ -42,7 +54,8 @@ def _steps(
 ) -> list[str]:
     """A line a step: what it does, what it receives, how long the network takes."""
     mesh, dtype = schedule.mesh, schedule.dtype
-    tile = schedule.source.view_tile_shape(schedule.shape)
+    shape = schedule.slabs.shape if schedule.slabs else schedule.shape
+    tile = schedule.source.view_tile_shape(shape)
     lines = []
     for step in steps:
         received = step_bytes(step, tile, dtype)
@@ -60,6 +73,7 @@ def schedule_dict(schedule: Schedule) -> dict[str, Any]:
         "shape": list(schedule.shape),
         "dtype": schedule.dtype,
         "mesh": dict(schedule.source.mesh.axes),
+        "target_mesh": dict(schedule.target.mesh.axes),
         "source": str(schedule.source),
         "target": str(schedule.target),
         "family": schedule.family,
@@ -67,6 +81,8 @@ def schedule_dict(schedule: Schedule) -> dict[str, Any]:
         "bytes_received": schedule.bytes_received,
         "lower_bound": schedule.lower_bound,
         "peak_bytes": schedule.peak_bytes,
+        "room_bytes": schedule.room_bytes,
+        "slabs": schedule.slabs.count if schedule.slabs else 1,
         "seconds": schedule.seconds,
         "alternatives": [
             {

@@ -46,23 +46,20 @@ def lower(plan: Plan, *, annotate: bool = False) -> ir.Module:
 def schedules_module(
     schedules: Sequence[Schedule],
     *,
-    stacked: bool = False,
     accumulate: str | None = None,
 ) -> bytes:
     """MLIR bytecode of a program that takes a tile through each schedule.
 
     Several schedules must be of one kind (`kind_of`); their collectives are merged.
-    With `stacked`, tiles have a first dim of one before and after. Sums and products
-    are made in the element type `accumulate`, if one is given.
+    Sums and products are made in the element type `accumulate`, if one is given.
     """
-    front = (1,) if stacked else ()
     context = make_context()
     with context, ir.Location.unknown():
         module = ir.Module.create()
         emitter = Emitter(schedules[0].mesh, context)
         tiles, results = (
             [
-                emitter.type(front + layout.tile_shape(s.shape), s.dtype)
+                emitter.type(layout.tile_shape(s.shape), s.dtype)
                 for layout, s in zip(layouts, schedules, strict=True)
             ]
             for layouts in (
@@ -75,7 +72,7 @@ def schedules_module(
         with ir.InsertionPoint(function.add_entry_block()):
             given = list(function.arguments)
             moved = _moved(emitter, given, schedules, accumulate)
-            shapes = [front + s.target.tile_shape(s.shape) for s in schedules]
+            shapes = [s.target.tile_shape(s.shape) for s in schedules]
             func.ReturnOp(
                 [emitter.reshape(v, n) for v, n in zip(moved, shapes, strict=True)]
             )

@@ -27,6 +27,7 @@ from shardwright.program.schedule import (
     Step,
 )
 from shardwright.redistribution.exchange_boxes import corners
+from shardwright.redistribution.routes import moving_dims
 from shardwright.redistribution.shrink import shrink
 from shardwright.redistribution.simulate import Tiles, simulate
 
@@ -211,7 +212,13 @@ def _projected(schedule: Schedule) -> _Check:
     new_shape = target.view_shape(schedule.shape)
     old_dims, new_dims = source.dims, target.dims
     if old_shape == new_shape:
-        agreed = [o == n for o, n in zip(old_dims, new_dims, strict=True)]
+        touched = {axis.name for step in schedule.steps for axis in _axes(step)}
+        agreed = [
+            not is_moving and touched.isdisjoint(axis.name for axis in axes)
+            for is_moving, axes in zip(
+                moving_dims(source, target), old_dims, strict=True
+            )
+        ]
         old_shape = new_shape = tuple(
             -(-n // ways(axes)) if same else n
             for n, axes, same in zip(old_shape, old_dims, agreed, strict=True)

@@ -14,6 +14,7 @@ from shardwright.program.layout import Layout
 from shardwright.program.mesh import Mesh, SubAxis, ways
 from shardwright.program.schedule import (
     AllReduce,
+    AllToAll,
     Alternative,
     Exchange,
     ReduceScatter,
@@ -457,14 +458,19 @@ def priced(request: Request, family: str, steps: tuple[Step, ...]) -> Alternativ
 def room_bytes(steps: Sequence[Step], tile: tuple[int, ...], dtype: str) -> int:
     """Most bytes that a device holds at a time beside the first and the last tile.
 
-    Before and after each collective that is the tile in hand, and what a round sends
-    and receives.
+    Before and after each collective that is the tile in hand, what a round sends and
+    receives, and an all-to-all's chunks where they have to be laid side by side.
     """
     most, last = 0, len(steps) - 1
     for i, step in enumerate(steps):
         held = tile_bytes(tile, dtype) if i else 0
-        tile = step_result_shape(step, tile)
+        before, tile = tile, step_result_shape(step, tile)
         made = tile_bytes(tile, dtype) if i < last else 0
+        if isinstance(step, AllToAll):
+            is_packed = math.prod(before[: step.split_dim]) > 1
+            is_joined = math.prod(tile[: step.concat_dim]) > 1
+            held += is_packed * tile_bytes(before, dtype)
+            made += is_joined * tile_bytes(tile, dtype)
         most = max(most, held + made + 2 * _round_bytes(step, dtype))
     return most
 

@@ -59,18 +59,25 @@ def with_lone_tiles(request: Request) -> tuple[tuple[Step, ...], Request] | None
     that is a partial value, which is reduced to any layout as others are.
     """
     source = request.source
+    if source.rank != request.target.rank:
+        return None
+    is_lone = [
+        n == 1 and old != new
+        for n, old, new in zip(
+            request.shape, source.dims, request.target.dims, strict=False
+        )
+    ]
     lone = tuple(
         axis
-        for n, axes in zip(request.shape, source.dims, strict=False)
-        if n == 1
+        for axes, alone in zip(source.dims, is_lone, strict=False)
+        if alone
         for axis in axes
     )
     is_complex = request.prices.dtype.startswith("complex")
     if not lone or source.view is not None or source.partial or is_complex:
         return None
     dims = tuple(
-        () if n == 1 else axes
-        for n, axes in zip(request.shape, source.dims, strict=True)
+        () if alone else axes for axes, alone in zip(source.dims, is_lone, strict=True)
     )
     if request.target.partial or any(
         axis.overlaps(other) for axis in lone for axes in dims for other in axes

@@ -179,7 +179,7 @@ def permutes_between(
 ) -> Iterator[Permute]:
     """Permutes between layouts of one mesh with tiles of one shape."""
     shape = request.shape
-    old, new, axes = moving_part(shape, source, target)
+    old, new, axes = moving_part(source, target)
     network = request.prices.topology.network
     distances = member_distances(network, source.mesh, axes)
     for pairs in matches(corners(old, shape), corners(new, shape), distances):

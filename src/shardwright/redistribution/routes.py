@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 
 from shardwright.program.layout import Layout
-from shardwright.program.mesh import Mesh, SubAxis, ways
+from shardwright.program.mesh import Mesh, ways
 from shardwright.program.schedule import Axes, Exchange, Step
 from shardwright.redistribution.exchange_boxes import (
     MAX_JOINED,
@@ -74,15 +74,14 @@ def _exchanges(request: Request) -> Iterator[Exchange]:
 def _ends(request: Request, max_members: int) -> tuple[Ends, tuple[int, ...]] | None:
     """What a group's members hold, and the shape of what the group holds."""
     shape = request.source.view_shape(request.shape)
-    source, target, axes = moving_part(shape, request.source, request.target)
+    source, target, axes = moving_part(request.source, request.target)
     if ways(axes) > max_members:
         return None
     network = request.prices.topology.network
+    moving = moving_dims(request.source, request.target)
     sizes = tuple(
-        -(-n // ways(old)) if old == new else n
-        for n, old, new in zip(
-            shape, request.source.dims, request.target.dims, strict=True
-        )
+        n if is_moving else -(-n // ways(axes))
+        for n, axes, is_moving in zip(shape, request.source.dims, moving, strict=True)
     )
     ends = Ends(
         axes,
@@ -111,22 +110,36 @@ def exchanges(ends: Ends, sizes: tuple[int, ...]) -> Iterator[Exchange]:
             yield alike
 
 
-def moving_part(
-    shape: tuple[int, ...], source: Layout, target: Layout
-) -> tuple[Layout, Layout, Axes]:
-    """Both layouts on a mesh of the axes that move alone, agreed dims uncut."""
-    names: set[str] = set()
-    olds: list[tuple[SubAxis, ...]] = []
-    news: list[tuple[SubAxis, ...]] = []
-    for old, new in zip(source.dims, target.dims, strict=True):
-        if old == new:
-            old = new = ()
-        names |= {axis.name for axis in (*old, *new)}
-        olds.append(old)
-        news.append(new)
-    mesh = Mesh(tuple((name, n) for name, n in source.mesh.axes if name in names))
-    return (
-        Layout(mesh, tuple(olds)),
-        Layout(mesh, tuple(news)),
-        mesh.whole_axes(),
+def moving_dims(source: Layout, target: Layout) -> tuple[bool, ...]:
+    """Of each dim whether it moves: it is cut anew, or by a part of an axis that does.
+
+    The other dims are cut alike over axes of their own, which may be left out.
+    """
+    moving = [o != n for o, n in zip(source.dims, target.dims, strict=True)]
+    names = {axis.name for axis, _ in (*source.partial, *target.partial)}
+    while True:
+        for d, is_moving in enumerate(moving):
+            if is_moving:
+                names |= {a.name for a in (*source.dims[d], *target.dims[d])}
+        found = [
+            is_moving or any(axis.name in names for axis in source.dims[d])
+            for d, is_moving in enumerate(moving)
+        ]
+        if found == moving:
+            return tuple(moving)
+        moving = found
+
+
+def moving_part(source: Layout, target: Layout) -> tuple[Layout, Layout, Axes]:
+    """Both layouts on a mesh of the axes that move alone, all other dims uncut."""
+    moving = moving_dims(source, target)
+    olds, news = (
+        tuple(
+            axes if is_moving else ()
+            for axes, is_moving in zip(layout.dims, moving, strict=True)
+        )
+        for layout in (source, target)
     )
+    names = {axis.name for axes in (*olds, *news) for axis in axes}
+    mesh = Mesh(tuple((name, n) for name, n in source.mesh.axes if name in names))
+    return Layout(mesh, olds), Layout(mesh, news), mesh.whole_axes()

@@ -42,9 +42,9 @@ def mlir_dtype(dtype: Any) -> str:
         return "i1"
     if kind.kind == "c":
         return f"complex<f{kind.itemsize * 4}>"
-    if name.startswith("float8"):
-        _head, _, tail = name.partition("_")
-        return f"f8{tail.upper()}"
+    if name.startswith("float") and "_" in name:
+        head, _, tail = name.partition("_")
+        return f"f{head[5:]}{tail.upper()}"
     for word, short in (("bfloat", "bf"), ("uint", "ui"), ("float", "f"), ("int", "i")):
         if name.startswith(word):
             return short + name[len(word) :]

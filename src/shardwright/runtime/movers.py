@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, SingleDeviceSharding
 from jax.sharding import Mesh as JaxMesh
@@ -78,25 +77,31 @@ def move(
     """The arrays in their targets, by one program; all moves are of one kind."""
     run = _program(tuple(moves), donate, accumulate)
     devices = moves[0].devices
-    if devices is None:
-        return list(run(*arrays))
-    given = [_stacked(x, m, devices) for x, m in zip(arrays, moves, strict=True)]
-    moved = run(*given)
+    with jax.set_mesh(_mesh(moves[0])):  # not the mesh of the caller's context
+        if devices is None:
+            return list(run(*arrays))
+        given = [_stacked(x, m, devices) for x, m in zip(arrays, moves, strict=True)]
+        moved = run(*given)
     if donate:
         for x in arrays:
             x.delete()
     return [_unstacked(y, m, devices) for y, m in zip(moved, moves, strict=True)]
 
 
+def _mesh(m: Move) -> JaxMesh:
+    """The mesh that the program runs on."""
+    mesh: Any = m.source.mesh if m.devices is None else _flat(m.devices).mesh
+    return mesh
+
+
 @lru_cache(maxsize=4096)
 def _program(moves: tuple[Move, ...], donate: bool, accumulate: str | None) -> Any:
     schedules = [m.schedule for m in moves]
-    is_stacked = moves[0].devices is not None
-    module = schedules_module(schedules, stacked=is_stacked, accumulate=accumulate)
-    front = (1,) if is_stacked else ()
-    tiles = [(front + s.target.tile_shape(s.shape), s.dtype) for s in schedules]
-    if is_stacked:
-        flat = _flat(moves[0].devices)
+    module = schedules_module(schedules, accumulate=accumulate)
+    tiles = [(s.target.tile_shape(s.shape), s.dtype) for s in schedules]
+    devices = moves[0].devices
+    if devices is not None:
+        flat = _flat(devices)
         mesh, shardings = flat.mesh, None
         before = after = [flat.spec] * len(moves)
     else:
@@ -117,33 +122,33 @@ def _program(moves: tuple[Move, ...], donate: bool, accumulate: str | None) -> A
 # Tiles of all devices as one array ------------------------------------------------
 
 
-def _flat(devices: Any) -> NamedSharding:
-    """How stacked tiles lie: one a device, along a first dim."""
-    mesh = JaxMesh(_as_grid(devices), ("all",), axis_types=(AxisType.Auto,))
+@lru_cache(maxsize=256)
+def _flat(devices: tuple[Any, ...]) -> NamedSharding:
+    """How stacked tiles lie: one a device, along the first dim."""
+    grid = np.empty(len(devices), dtype=object)
+    grid[:] = devices
+    mesh = JaxMesh(grid, ("all",), axis_types=(AxisType.Auto,))
     return NamedSharding(mesh, P("all"))
 
 
-def _as_grid(devices: Sequence[Any]) -> Any:
-    grid = np.empty(len(devices), dtype=object)
-    grid[:] = devices
-    return grid
-
-
 def _stacked(x: jax.Array, m: Move, devices: tuple[Any, ...]) -> jax.Array:
-    """The tiles of all devices; zeros on devices that hold none."""
-    held = {shard.device: shard.data[None] for shard in x.addressable_shards}
-    tile = (1, *m.schedule.source.tile_shape(m.schedule.shape))
+    """The tiles of all devices, one after the other along the first dim.
+
+    Devices that hold none have zeros.
+    """
+    held = {shard.device: shard.data for shard in x.addressable_shards}
+    tile = m.schedule.source.tile_shape(m.schedule.shape)
     mine = jax.process_index()
     tiles = [
-        held[d] if d in held else jnp.zeros(tile, x.dtype, device=d)
+        held[d] if d in held else jax.device_put(np.zeros(tile, x.dtype), d)
         for d in devices
         if d.process_index == mine
     ]
-    shape = (len(devices), *tile[1:])
+    shape = (len(devices) * tile[0], *tile[1:])
     return jax.make_array_from_single_device_arrays(shape, _flat(devices), tiles)
 
 
 def _unstacked(x: jax.Array, m: Move, devices: tuple[Any, ...]) -> jax.Array:
     wanted = set(devices_of(m.target) or devices)
-    tiles = [s.data[0] for s in x.addressable_shards if s.device in wanted]
+    tiles = [s.data for s in x.addressable_shards if s.device in wanted]
     return jax.make_array_from_single_device_arrays(m.schedule.shape, m.target, tiles)

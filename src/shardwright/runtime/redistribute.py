@@ -82,9 +82,14 @@ def redistribute(
     total = sum(_bytes(m) for m in moves if m is not None)
     with _bar(total, progress) as advance:
         for i, m in enumerate(moves):
-            if m is None or topology is not None or not _is_on_host(m, leaves[i]):
+            if m is None:
                 continue
-            results[i] = copy_tiles(leaves[i], m.target)
+            if leaves[i].ndim == 0 and not m.schedule.num_collectives:
+                results[i] = jax.device_put(leaves[i], m.target)
+            elif topology is None and _is_on_host(m, leaves[i]):
+                results[i] = copy_tiles(leaves[i], m.target)
+            else:
+                continue
             if donate:
                 leaves[i].delete()
             moves[i] = None
@@ -200,7 +205,10 @@ def _planned(
     if on_one_mesh(source, target):
         machine = resolve_topology(topology, _mesh_of(source, target))
         schedule = plan_layouts(shape, dtype, old, new, machine, max_bytes)
-        return Move(schedule, source, target, None)
+        # jax.shard_map takes no sums still to be made, tiles as they are it does.
+        is_partial = bool(old.partial or new.partial)
+        devices = devices_of(source) if is_partial else None
+        return Move(schedule, source, target, devices)
     mine, theirs = devices_of(source), devices_of(target)
     if mine is None or theirs is None:
         mine, theirs = _numbered(old.mesh), _numbered(new.mesh)
