@@ -21,10 +21,13 @@ BYTES = Topology(
 
 GRIDS = ((2, 2, 2), (2, 4), (8,), (2, 3), (1, 1), (2, 2, 3), (4, 2))
 
+LARGER = ((4, 4), (2, 8), (4, 2, 2), (6, 4))
+"""Of axes that can be split more than once, for plans on paper."""
+
 
 @st.composite
-def meshes(draw: st.DrawFn) -> Mesh:
-    sizes = draw(st.sampled_from(GRIDS))
+def meshes(draw: st.DrawFn, grids: tuple[tuple[int, ...], ...] = GRIDS) -> Mesh:
+    sizes = draw(st.sampled_from(grids))
     return Mesh(tuple(zip("abc", sizes, strict=False)))
 
 
@@ -66,11 +69,15 @@ def even_changes(draw: st.DrawFn, reducer: str | None = None) -> Change:
 
 
 @st.composite
-def uneven_changes(draw: st.DrawFn) -> Change:
+def uneven_changes(
+    draw: st.DrawFn,
+    reducer: str | None = None,
+    grids: tuple[tuple[int, ...], ...] = GRIDS,
+) -> Change:
     """Shapes that the cuts need not divide, dims of one element among them."""
-    mesh = draw(meshes())
+    mesh = draw(meshes(grids))
     rank = draw(st.integers(1, 3))
-    source = draw(layouts(mesh, rank, None))
+    source = draw(layouts(mesh, rank, reducer))
     target = draw(layouts(mesh, rank, None))
     shape = tuple(draw(st.sampled_from((1, 3, 5, 7, 8, 10))) for _ in range(rank))
     return shape, source, target

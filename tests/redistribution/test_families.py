@@ -18,6 +18,7 @@ from shardwright.program import (
     Layout,
     Mesh,
     Resize,
+    Round,
     Schedule,
     Unreduce,
 )
@@ -31,6 +32,8 @@ from shardwright.redistribution.ordered import ROOM_BYTES
 from shardwright.topology import Topology, preset
 from tests.redistribution.problems import (
     BYTES,
+    GRIDS,
+    LARGER,
     Change,
     even_changes,
     layouts,
@@ -130,10 +133,44 @@ def test_other_devices(data: st.DataObject):
     assert schedule.bytes_received >= schedule.lower_bound
 
 
-@given(uneven_changes())
+@given(st.one_of(uneven_changes(), uneven_changes("min", GRIDS + LARGER)))
 def test_every_uneven_alternative_is_exact(change: Change):
     for machine in MACHINES[1:3]:
         schedule = plan_schedule(change[0], "f32", *change[1:], machine)
+        for other in schedule.alternatives:
+            check_schedule(dataclasses.replace(schedule, steps=other.steps))
+
+
+def test_dims_cut_alike_by_a_part_of_an_axis_that_moves():
+    # Dim 2 is cut alike, by the rest of the axis that leaves dim 0.
+    mesh = Mesh((("a", 4), ("b", 4)))
+    old, new = "a:(1)2, -, a:(2)2 b, -", "-, -, a:(2)2 b, a:(1)2"
+    for machine in MACHINES:
+        schedule = plan((19, 11, 7, 12), mesh, old, new, machine)
+        for other in schedule.alternatives:
+            check_schedule(dataclasses.replace(schedule, steps=other.steps))
+    wrong = Exchange(  # crosses the rest of the axis, where other tiles lie
+        (mesh.axis("a"),),
+        (2, 1, 1, 1),
+        (
+            Round((1, 1, 1, 1), ((0, 0), (1, 1)), ((0,) * 4,) * 4, ((0,) * 4,) * 4),
+            Round((1, 1, 1, 1), ((2, 1), (3, 0)), ((0,) * 4,) * 4, ((1, 0, 0, 0),) * 4),
+        ),
+    )
+    source, target = (Layout.parse(mesh, x) for x in (old, "-, -, a:(2)2 b, -"))
+    right = plan_schedule((2, 1, 8, 1), "f32", source, target, BYTES)
+    check_schedule(right)
+    with pytest.raises(PlanError, match="wrong schedule"):
+        check_schedule(dataclasses.replace(right, steps=(wrong,)))
+
+
+def test_parts_that_stay_partial_are_not_exchanged():
+    mesh = Mesh((("a", 4), ("b", 2)))
+    source = Layout.parse(mesh, "a:(2)2 b | sum a:(1)2")
+    target = Layout.parse(mesh, "b | sum a:(1)2")
+    for machine in MACHINES:
+        schedule = plan_schedule((3,), "f32", source, target, machine)
+        check_schedule(schedule)
         for other in schedule.alternatives:
             check_schedule(dataclasses.replace(schedule, steps=other.steps))
 

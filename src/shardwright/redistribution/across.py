@@ -22,16 +22,11 @@ from shardwright.program.layout import Box, Layout
 from shardwright.program.mesh import Mesh, ways
 from shardwright.program.schedule import Alternative, Permute, Schedule, Step
 from shardwright.program.types import dtype_bits
-from shardwright.redistribution.choose import (
-    chosen,
-    family_of,
-    plan_schedule,
-    priced,
-    ranked_by_price,
-)
+from shardwright.redistribution.choose import chosen, plan_schedule, without_elements
 from shardwright.redistribution.common import on_common_mesh
 from shardwright.redistribution.exchange_boxes import Ends, boxes, corners
 from shardwright.redistribution.ordered import matches, room_elements
+from shardwright.redistribution.ranking import family_of, priced, ranked_by_price
 from shardwright.redistribution.relays import alike, cut_further
 from shardwright.redistribution.routes import MAX_MEMBERS, Request, exchanges
 from shardwright.redistribution.sequences import Prices
@@ -149,8 +144,12 @@ def _candidates(
     """Steps, and the mesh whose axes they name."""
     old, new = _devices(source.mesh), _devices(target.mesh)
     network = topology.network
-    tiles = [math.prod(x.tile_shape(shape)) for x in (source, target)]
-    limit = max(*tiles, room_elements(dtype))
+    tiles = [x.tile_shape(shape) for x in (source, target)]
+    limit = max(*map(math.prod, tiles), room_elements(dtype))
+    both = Mesh(((DEVICES, max(old | new) + 1),))
+    if math.prod(shape) == 0:
+        yield both, without_elements(*tiles)
+        return
 
     def leg(one: Layout, other: Layout) -> tuple[Step, ...]:
         return plan_schedule(shape, dtype, one, other, topology).steps
@@ -169,10 +168,8 @@ def _candidates(
             raise PlanError(
                 f"cannot move {source} to other devices: reduce it on its own first"
             )
-        count = max(old | new) + 1
-        mesh = Mesh(((DEVICES, count),))
-        for step in _moves(mesh, shape, source, target, network):
-            yield mesh, (step,)
+        for step in _moves(both, shape, source, target, network):
+            yield both, (step,)
 
 
 def _relays(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,24 +14,15 @@ from shardwright.program.layout import Layout
 from shardwright.program.mesh import Mesh, SubAxis, ways
 from shardwright.program.schedule import (
     AllReduce,
-    AllToAll,
     Alternative,
-    Exchange,
     ReduceScatter,
     Schedule,
     Shuffle,
     Step,
     Unreduce,
-    count_collectives,
-    step_result_shape,
 )
-from shardwright.program.types import tile_bytes
 from shardwright.redistribution.bound import lower_bound
-from shardwright.redistribution.grouping import (
-    moves_data,
-    source_groups,
-    tile_shape,
-)
+from shardwright.redistribution.grouping import source_groups, tile_shape
 from shardwright.redistribution.ordered import (
     cheapest_ordered,
     ordered_problem,
@@ -39,6 +30,12 @@ from shardwright.redistribution.ordered import (
 )
 from shardwright.redistribution.padded import meeting_points, padded, with_lone_tiles
 from shardwright.redistribution.project import FREE, Problem, project
+from shardwright.redistribution.ranking import (
+    family_of,
+    priced,
+    ranked_by_price,
+    room_bytes,
+)
 from shardwright.redistribution.relays import permute_first
 from shardwright.redistribution.routes import Request, few_launches, routes
 from shardwright.redistribution.sequences import (
@@ -47,7 +44,7 @@ from shardwright.redistribution.sequences import (
     Prices,
     cheapest_path,
 )
-from shardwright.topology import Switched, Topology, step_bytes
+from shardwright.topology import Switched, Topology
 
 MAX_DETOUR_ATOMS = 6
 """Most moving axes among which detours over faster links are looked for."""
@@ -241,21 +238,11 @@ def _detours(request: Request, below: float) -> Iterator[tuple[Step, ...]]:
             yield begun + steps
 
 
-def ranked_by_price(candidates: Iterable[Alternative]) -> list[Alternative]:
-    """Cheapest first; ties by bytes, number of collectives, peak bytes."""
-    return sorted(candidates, key=_rank)
-
-
-def _rank(candidate: Alternative) -> tuple[float, int, int, int]:
-    collectives = sum(map(count_collectives, candidate.steps))
-    seconds = float(f"{candidate.seconds:.9e}")  # sums in another order are a tie
-    return seconds, candidate.bytes_received, collectives, candidate.peak_bytes
-
-
 def _candidates(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
     shape, source, target = request.shape, request.source, request.target
     if math.prod(shape) == 0:
-        yield "local", _empty(request)
+        tiles = (x.view_tile_shape(shape) for x in (source, target))
+        yield "local", without_elements(*tiles)
         return
     problem = project(shape, source, target)
     if problem is None:
@@ -418,68 +405,6 @@ def _permutes_and_more(problem: Problem) -> bool:
     return swaps and any(d.source >= 0 > d.target for d in problem.digits)
 
 
-def _empty(request: Request) -> tuple[Step, ...]:
-    """No elements, so nothing to move: a tile of the new shape will do."""
-    old = request.source.view_tile_shape(request.shape)
-    new = request.target.view_tile_shape(request.shape)
-    if old == new:
-        return ()
-    return (Shuffle(old, tuple(range(len(old))), new),)
-
-
-def family_of(steps: tuple[Step, ...]) -> str:
-    """Which family of schedules the steps belong to."""
-    if sum(map(count_collectives, steps)) == 0:
-        return "local"
-    exchanges = [step for step in steps if isinstance(step, Exchange)]
-    if exchanges:
-        others = sum(count_collectives(s) for s in steps if s not in exchanges)
-        return "mixed" if others else "exchange"
-    shuffled = any(isinstance(step, Shuffle) and moves_data(step) for step in steps)
-    return "shuffled sequence" if shuffled else "sequence"
-
-
-def priced(request: Request, family: str, steps: tuple[Step, ...]) -> Alternative:
-    """A candidate with what it costs."""
-    prices = request.prices
-    tile = request.source.view_tile_shape(request.shape)
-    received = 0
-    seconds = prices.path(steps, tile).seconds
-    peak = tile_bytes(tile, prices.dtype)
-    for step in steps:
-        received += step_bytes(step, tile, prices.dtype)
-        tile = step_result_shape(step, tile)
-        peak = max(
-            peak, tile_bytes(tile, prices.dtype) + _round_bytes(step, prices.dtype)
-        )
-    return Alternative(family, steps, received, peak, seconds)
-
-
-def room_bytes(steps: Sequence[Step], tile: tuple[int, ...], dtype: str) -> int:
-    """Most bytes that a device holds at a time beside the first and the last tile.
-
-    Before and after each collective that is the tile in hand, what a round sends and
-    receives, and an all-to-all's chunks where they have to be laid side by side.
-    """
-    most, last = 0, len(steps) - 1
-    for i, step in enumerate(steps):
-        held = tile_bytes(tile, dtype) if i else 0
-        before, tile = tile, step_result_shape(step, tile)
-        made = tile_bytes(tile, dtype) if i < last else 0
-        if isinstance(step, AllToAll):
-            is_packed = math.prod(before[: step.split_dim]) > 1
-            is_joined = math.prod(tile[: step.concat_dim]) > 1
-            held += is_packed * tile_bytes(before, dtype)
-            made += is_joined * tile_bytes(tile, dtype)
-        most = max(most, held + made + 2 * _round_bytes(step, dtype))
-    return most
-
-
-def _round_bytes(step: Step, dtype: str) -> int:
-    """The buffer of one round, beside the new tile."""
-    if not isinstance(step, Exchange):
-        return 0
-    rooms = [tile_bytes(r.shape, dtype) for r in step.rounds if not r.is_local]
-    if step.joined:
-        rooms.append(ways(step.axes) * tile_bytes(step.joined[0].shape, dtype))
-    return max(rooms, default=0)
+def without_elements(old: tuple[int, ...], new: tuple[int, ...]) -> tuple[Step, ...]:
+    """From an empty tile to another: there is nothing to move."""
+    return () if old == new else (Shuffle(old, tuple(range(len(old))), new),)

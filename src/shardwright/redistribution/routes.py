@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 
 from shardwright.program.layout import Layout
-from shardwright.program.mesh import Mesh, ways
+from shardwright.program.mesh import Mesh, SubAxis, ways
 from shardwright.program.schedule import Axes, Exchange, Step
 from shardwright.redistribution.exchange_boxes import (
     MAX_JOINED,
@@ -116,7 +116,7 @@ def moving_dims(source: Layout, target: Layout) -> tuple[bool, ...]:
     The other dims are cut alike over axes of their own, which may be left out.
     """
     moving = [o != n for o, n in zip(source.dims, target.dims, strict=True)]
-    names = {axis.name for axis, _ in (*source.partial, *target.partial)}
+    names: set[str] = set()
     while True:
         for d, is_moving in enumerate(moving):
             if is_moving:
@@ -131,15 +131,48 @@ def moving_dims(source: Layout, target: Layout) -> tuple[bool, ...]:
 
 
 def moving_part(source: Layout, target: Layout) -> tuple[Layout, Layout, Axes]:
-    """Both layouts on a mesh of the axes that move alone, all other dims uncut."""
+    """Both layouts on a mesh of the axes that move alone, all other dims uncut.
+
+    The axes, in the order of that mesh's, are parts of the layouts' own. Parts over
+    which a value is partial are none of them, since devices along those differ.
+    """
     moving = moving_dims(source, target)
     olds, news = (
-        tuple(
+        [
             axes if is_moving else ()
             for axes, is_moving in zip(layout.dims, moving, strict=True)
-        )
+        ]
         for layout in (source, target)
     )
     names = {axis.name for axes in (*olds, *news) for axis in axes}
-    mesh = Mesh(tuple((name, n) for name, n in source.mesh.axes if name in names))
-    return Layout(mesh, olds), Layout(mesh, news), mesh.whole_axes()
+    partial = [axis for axis, _ in (*source.partial, *target.partial)]
+    parts = [
+        part
+        for axis in source.mesh.whole_axes()
+        if axis.name in names
+        for part in _without(axis, partial)
+    ]
+    mesh = Mesh(tuple((str(part), part.size) for part in parts))
+
+    def on_parts(axes: Axes) -> Axes:
+        return tuple(
+            SubAxis(str(part), axis.size, axis.pre // part.pre)
+            for axis in axes
+            for part in parts
+            if axis.overlaps(part)
+        )
+
+    before, after = (Layout(mesh, tuple(map(on_parts, d))) for d in (olds, news))
+    return before, after, tuple(parts)
+
+
+def _without(axis: SubAxis, others: list[SubAxis]) -> Iterator[SubAxis]:
+    """What the others leave of an axis, major to minor."""
+    pre = axis.pre
+    for other in sorted(others, key=lambda other: other.pre):
+        if axis.overlaps(other):
+            if other.pre > pre:
+                yield SubAxis(axis.name, other.pre // pre, pre)
+            pre = other.end
+    if pre < axis.end:
+        yield SubAxis(axis.name, axis.end // pre, pre)

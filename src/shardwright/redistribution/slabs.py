@@ -17,7 +17,7 @@ from shardwright.program.layout import Layout
 from shardwright.program.mesh import ways
 from shardwright.program.schedule import Schedule, Slabs
 from shardwright.program.types import tile_bytes
-from shardwright.redistribution.choose import room_bytes
+from shardwright.redistribution.ranking import room_bytes
 from shardwright.topology import Topology, copy_seconds
 
 Planner = Callable[[tuple[int, ...]], Schedule]

@@ -84,7 +84,7 @@ def redistribute(
         for i, m in enumerate(moves):
             if m is None:
                 continue
-            if leaves[i].ndim == 0 and not m.schedule.num_collectives:
+            if leaves[i].size <= 1 and not m.schedule.num_collectives:
                 results[i] = jax.device_put(leaves[i], m.target)
             elif topology is None and _is_on_host(m, leaves[i]):
                 results[i] = copy_tiles(leaves[i], m.target)
