@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -229,6 +231,38 @@ def test_sums_still_to_be_made():
     whole = unreduced(mesh, np.arange(512.0).reshape(4, 8, 16))
     moved = sw.redistribute(whole, NamedSharding(mesh, P(None, ("y", "x"))))
     np.testing.assert_array_equal(moved, np.arange(512.0).reshape(4, 8, 16).sum(0))
+
+
+@TOPOLOGIES
+def test_a_scalar_sum_still_to_be_made(make_mesh, topology):
+    devices = jax.devices()[:8]
+    mesh = Mesh(np.array(devices), ("x",), axis_types=(jax.sharding.AxisType.Explicit,))
+    loss = jax.make_array_from_single_device_arrays(
+        (),
+        NamedSharding(mesh, P(unreduced={"x"})),
+        [jax.device_put(np.float32(i), device) for i, device in enumerate(devices)],
+    )
+    other = mesh_over(devices[::-1], (8,), ("z",))
+    for target in (NamedSharding(mesh, P()), NamedSharding(other, P())):
+        with jax.set_mesh(make_mesh(y=8)):
+            moved = sw.redistribute(loss, target, topology=topology)
+        assert moved.sharding == target
+        assert float(moved) == 28
+
+
+@TOPOLOGIES
+@pytest.mark.parametrize("shape", [(), (1,), (0, 8), (8, 8)])
+def test_what_moved_outlives_what_was_donated(make_mesh, shape, topology):
+    some = mesh_over(jax.devices()[:4], (4,), ("x",))
+    others = mesh_over(jax.devices()[4:8], (4,), ("x",))
+    ends = (make_mesh(x=8), mesh_over(jax.devices()[:6], (6,), ("z",)), some, others)
+    data = np.full(shape, 3, np.float32)
+    for source, target in itertools.permutations(ends, 2):
+        x = placed(data, source)
+        moved = sw.redistribute(
+            x, NamedSharding(target, P()), donate=True, topology=topology
+        )
+        np.testing.assert_array_equal(np.asarray(moved), data)
 
 
 def test_inside_another_mesh_context(make_mesh):

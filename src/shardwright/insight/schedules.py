@@ -37,13 +37,18 @@ def schedule_text(schedule: Schedule, topology: Topology) -> str:
         )
     if schedule.alternatives:
         lines.append("rejected")
-    for other in schedule.alternatives[:MAX_REJECTED]:
-        lines.append(
-            f"  {other.family}: {bytes_str(other.bytes_received)}, "
-            f"{seconds_str(other.seconds)}"
+    rejected = dict.fromkeys(  # some differ in pairs of devices alone
+        "\n".join(
+            [
+                f"  {other.family}: {bytes_str(other.bytes_received)}, "
+                f"{seconds_str(other.seconds)}",
+                *(f"  {x}" for x in _steps(schedule, other.steps, topology)),
+            ]
         )
-        lines += [f"  {x}" for x in _steps(schedule, other.steps, topology)]
-    more = len(schedule.alternatives) - MAX_REJECTED
+        for other in schedule.alternatives
+    )
+    lines += list(rejected)[:MAX_REJECTED]
+    more = len(rejected) - MAX_REJECTED
     if more > 0:
         lines.append(f"  and {more} more, none faster")
     return "\n".join(lines)

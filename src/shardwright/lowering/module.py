@@ -52,6 +52,7 @@ def schedules_module(
 
     Several schedules must be of one kind (`kind_of`); their collectives are merged.
     Sums and products are made in the element type `accumulate`, if one is given.
+    A scalar comes and leaves with one dim, along which tiles may be stacked.
     """
     context = make_context()
     with context, ir.Location.unknown():
@@ -59,7 +60,7 @@ def schedules_module(
         emitter = Emitter(schedules[0].mesh, context)
         tiles, results = (
             [
-                emitter.type(layout.tile_shape(s.shape), s.dtype)
+                emitter.type(layout.tile_shape(s.shape) or (1,), s.dtype)
                 for layout, s in zip(layouts, schedules, strict=True)
             ]
             for layouts in (
@@ -70,9 +71,12 @@ def schedules_module(
         with ir.InsertionPoint(module.body):
             function = func.FuncOp("main", (tiles, results))
         with ir.InsertionPoint(function.add_entry_block()):
-            given = list(function.arguments)
+            given = [
+                emitter.reshape(tile, s.source.tile_shape(s.shape))
+                for tile, s in zip(function.arguments, schedules, strict=True)
+            ]
             moved = _moved(emitter, given, schedules, accumulate)
-            shapes = [s.target.tile_shape(s.shape) for s in schedules]
+            shapes = [s.target.tile_shape(s.shape) or (1,) for s in schedules]
             func.ReturnOp(
                 [emitter.reshape(v, n) for v, n in zip(moved, shapes, strict=True)]
             )

@@ -146,7 +146,7 @@ def _candidates(
     network = topology.network
     tiles = [x.tile_shape(shape) for x in (source, target)]
     limit = max(*map(math.prod, tiles), room_elements(dtype))
-    both = Mesh(((DEVICES, max(old | new) + 1),))
+    both = Mesh(((DEVICES, len(old | new)),), tuple(sorted(old | new)))
     if math.prod(shape) == 0:
         yield both, without_elements(*tiles)
         return

@@ -27,7 +27,6 @@ from shardwright.program.schedule import (
     Step,
 )
 from shardwright.redistribution.exchange_boxes import corners
-from shardwright.redistribution.routes import moving_dims
 from shardwright.redistribution.shrink import shrink
 from shardwright.redistribution.simulate import Tiles, simulate
 
@@ -214,10 +213,8 @@ def _projected(schedule: Schedule) -> _Check:
     if old_shape == new_shape:
         touched = {axis.name for step in schedule.steps for axis in _axes(step)}
         agreed = [
-            not is_moving and touched.isdisjoint(axis.name for axis in axes)
-            for is_moving, axes in zip(
-                moving_dims(source, target), old_dims, strict=True
-            )
+            old == new and touched.isdisjoint(axis.name for axis in old)
+            for old, new in zip(old_dims, new_dims, strict=True)
         ]
         old_shape = new_shape = tuple(
             -(-n // ways(axes)) if same else n

@@ -58,30 +58,23 @@ def with_lone_tiles(request: Request) -> tuple[tuple[Step, ...], Request] | None
     One device of each group holds the element, the others padding: masked to zero bits,
     that is a partial value, which is reduced to any layout as others are.
     """
-    source = request.source
-    if source.rank != request.target.rank:
-        return None
-    is_lone = [
-        n == 1 and old != new
-        for n, old, new in zip(
-            request.shape, source.dims, request.target.dims, strict=False
-        )
-    ]
-    lone = tuple(
-        axis
-        for axes, alone in zip(source.dims, is_lone, strict=False)
-        if alone
-        for axis in axes
-    )
+    source, target = request.source, request.target
     is_complex = request.prices.dtype.startswith("complex")
-    if not lone or source.view is not None or source.partial or is_complex:
+    if source.view is not None or target.view is not None or is_complex:
         return None
     dims = tuple(
-        () if alone else axes for axes, alone in zip(source.dims, is_lone, strict=True)
+        () if n == 1 and old != new else old
+        for n, old, new in zip(request.shape, source.dims, target.dims, strict=True)
     )
-    if request.target.partial or any(
-        axis.overlaps(other) for axis in lone for axes in dims for other in axes
-    ):
+    lone = tuple(
+        axis
+        for old, kept in zip(source.dims, dims, strict=True)
+        if old != kept
+        for axis in old
+    )
+    if not lone or source.partial or target.partial:
+        return None
+    if any(axis.overlaps(other) for axis in lone for axes in dims for other in axes):
         return None
     partial = tuple((axis, "only") for axis in lone)
     masked = Layout(source.mesh, dims, partial)

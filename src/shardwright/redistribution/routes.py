@@ -18,6 +18,7 @@ from shardwright.redistribution.exchange_boxes import (
     cut_exchange,
 )
 from shardwright.redistribution.ordered import cheapest_ordered, ordered_problem
+from shardwright.redistribution.project import split_axis
 from shardwright.redistribution.sequences import Prices
 from shardwright.topology import member_distances
 
@@ -146,12 +147,12 @@ def moving_part(source: Layout, target: Layout) -> tuple[Layout, Layout, Axes]:
     )
     names = {axis.name for axes in (*olds, *news) for axis in axes}
     partial = [axis for axis, _ in (*source.partial, *target.partial)]
-    parts = [
-        part
-        for axis in source.mesh.whole_axes()
-        if axis.name in names
-        for part in _without(axis, partial)
-    ]
+    parts: list[SubAxis] = []
+    for axis in source.mesh.whole_axes():
+        ends = {end for p in partial if p.name == axis.name for end in (p.pre, p.end)}
+        for part in split_axis(axis, sorted({axis.pre, axis.end, *ends})):
+            if axis.name in names and not any(map(part.overlaps, partial)):
+                parts.append(part)
     mesh = Mesh(tuple((str(part), part.size) for part in parts))
 
     def on_parts(axes: Axes) -> Axes:
@@ -164,15 +165,3 @@ def moving_part(source: Layout, target: Layout) -> tuple[Layout, Layout, Axes]:
 
     before, after = (Layout(mesh, tuple(map(on_parts, d))) for d in (olds, news))
     return before, after, tuple(parts)
-
-
-def _without(axis: SubAxis, others: list[SubAxis]) -> Iterator[SubAxis]:
-    """What the others leave of an axis, major to minor."""
-    pre = axis.pre
-    for other in sorted(others, key=lambda other: other.pre):
-        if axis.overlaps(other):
-            if other.pre > pre:
-                yield SubAxis(axis.name, other.pre // pre, pre)
-            pre = other.end
-    if pre < axis.end:
-        yield SubAxis(axis.name, axis.end // pre, pre)

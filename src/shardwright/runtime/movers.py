@@ -98,7 +98,7 @@ def _mesh(m: Move) -> JaxMesh:
 def _program(moves: tuple[Move, ...], donate: bool, accumulate: str | None) -> Any:
     schedules = [m.schedule for m in moves]
     module = schedules_module(schedules, accumulate=accumulate)
-    tiles = [(s.target.tile_shape(s.shape), s.dtype) for s in schedules]
+    tiles = [(s.target.tile_shape(s.shape) or (1,), s.dtype) for s in schedules]
     devices = moves[0].devices
     if devices is not None:
         flat = _flat(devices)
@@ -136,8 +136,8 @@ def _stacked(x: jax.Array, m: Move, devices: tuple[Any, ...]) -> jax.Array:
 
     Devices that hold none have zeros.
     """
-    held = {shard.device: shard.data for shard in x.addressable_shards}
-    tile = m.schedule.source.tile_shape(m.schedule.shape)
+    tile = m.schedule.source.tile_shape(m.schedule.shape) or (1,)
+    held = {shard.device: _shaped(shard.data, tile) for shard in x.addressable_shards}
     mine = jax.process_index()
     tiles = [
         held[d] if d in held else jax.device_put(np.zeros(tile, x.dtype), d)
@@ -148,7 +148,15 @@ def _stacked(x: jax.Array, m: Move, devices: tuple[Any, ...]) -> jax.Array:
     return jax.make_array_from_single_device_arrays(shape, _flat(devices), tiles)
 
 
+def _shaped(data: jax.Array, tile: tuple[int, ...]) -> jax.Array:
+    """A scalar's one element with another rank; by way of the host, on no mesh."""
+    if data.shape == tile:
+        return data
+    return jax.device_put(np.asarray(data).reshape(tile), data.device)
+
+
 def _unstacked(x: jax.Array, m: Move, devices: tuple[Any, ...]) -> jax.Array:
     wanted = set(devices_of(m.target) or devices)
-    tiles = [s.data for s in x.addressable_shards if s.device in wanted]
+    tile = m.schedule.target.tile_shape(m.schedule.shape)
+    tiles = [_shaped(s.data, tile) for s in x.addressable_shards if s.device in wanted]
     return jax.make_array_from_single_device_arrays(m.schedule.shape, m.target, tiles)

@@ -58,7 +58,8 @@ def redistribute(
     steps are moved together. CPU devices of one process share the host's memory: where
     no `topology` is named, tiles are copied there and no schedule is run.
 
-    With `donate` the arrays given are freed as soon as they are moved. `max_bytes`
+    With `donate` the arrays given are freed as soon as they are moved, but for those
+    of one element or none, whose memory may be the result's. `max_bytes`
     limits what a device holds beside an array's tiles before and after; a PlanError
     tells where that cannot be kept. Sums still to be made (`P(unreduced=...)`) are
     made in the dtype `accumulate` where that is wider. `progress` shows a bar; by
@@ -88,10 +89,10 @@ def redistribute(
                 results[i] = jax.device_put(leaves[i], m.target)
             elif topology is None and _is_on_host(m, leaves[i]):
                 results[i] = copy_tiles(leaves[i], m.target)
+                if donate:
+                    leaves[i].delete()
             else:
                 continue
-            if donate:
-                leaves[i].delete()
             moves[i] = None
             advance(results[i], _bytes(m))
         for bucket in _buckets(moves, topology, max_bytes):
