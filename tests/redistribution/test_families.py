@@ -6,10 +6,11 @@ import cProfile
 import dataclasses
 import math
 import pstats
+from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from shardwright.errors import PlanError
@@ -19,12 +20,16 @@ from shardwright.program import (
     Exchange,
     Layout,
     Mesh,
+    Permute,
     Resize,
     Round,
     Schedule,
+    Shuffle,
+    Step,
     Unreduce,
 )
 from shardwright.redistribution import (
+    check,
     check_schedule,
     plan_redistribution,
     plan_schedule,
@@ -175,6 +180,62 @@ def test_parts_that_stay_partial_are_not_exchanged():
         check_schedule(schedule)
         for other in schedule.alternatives:
             check_schedule(dataclasses.replace(schedule, steps=other.steps))
+
+
+def test_cuts_across_runs_are_shortened_for_the_check():
+    # The slice by 3 after the all-to-all cuts across the halves that it joined.
+    mesh = Mesh((("a", 2), ("b", 3), ("c", 4)))
+    source = Layout.parse(mesh, "c, -, - | sum a")
+    target = Layout.parse(mesh, "a b, -, c")
+    for machine in MACHINES:
+        schedule = plan_schedule((5076, 20, 248), "f32", source, target, machine)
+        check_schedule(schedule)
+        for other in schedule.alternatives:
+            check_schedule(dataclasses.replace(schedule, steps=other.steps))
+
+
+@given(even_changes("sum"), st.data())
+def test_a_shortened_check_finds_what_the_whole_one_finds(
+    change: Change, data: st.DataObject
+):
+    shape = tuple(4 * n for n in change[0])
+    schedule = plan_schedule(shape, "f32", *change[1:], MACHINES[2])
+    steps = list(data.draw(st.sampled_from([schedule, *schedule.alternatives])).steps)
+    assume(steps)
+    at = data.draw(st.integers(0, len(steps) - 1))
+    if data.draw(st.booleans()):
+        del steps[at]
+    else:
+        steps[at] = _spoiled(steps[at], data)
+    wrong = dataclasses.replace(schedule, steps=tuple(steps))
+    verdicts = []
+    for shrunk in (check._shrunk, lambda whole: None):
+        with mock.patch.object(check, "_shrunk", shrunk):
+            try:
+                check_schedule(wrong)
+                verdicts.append("right")
+            except Exception:  # tiles that no step fits, too
+                verdicts.append("wrong")
+    assert verdicts[0] == verdicts[1]
+
+
+def _spoiled(step: Step, data: st.DataObject) -> Step:
+    """The step with axes in another order, or receivers that change places."""
+    match step:
+        case Permute():
+            new = data.draw(st.permutations([t for _, t in step.pairs]))
+            pairs = zip([s for s, _ in step.pairs], new, strict=True)
+            return dataclasses.replace(step, pairs=tuple(sorted(pairs)))
+        case Exchange() if step.rounds:
+            rounds = (dataclasses.replace(step.rounds[0], pairs=()), *step.rounds[1:])
+            return dataclasses.replace(step, rounds=rounds)
+        case Shuffle():
+            perm = data.draw(st.permutations(step.perm))
+            return dataclasses.replace(step, perm=tuple(perm))
+        case Exchange() | Resize():
+            return step
+        case _:
+            return dataclasses.replace(step, axes=step.axes[::-1])
 
 
 @given(even_changes("max"))

@@ -81,16 +81,29 @@ def _cut(runs: Sequence[_Run], major: int) -> tuple[Runs, Runs]:
             raise MisfitError
         run = rest.pop(0)
         if run.size > 1 and major % run.size:
-            common = math.gcd(major, run.size)
-            if common == 1 or common < major:
-                raise MisfitError
-            run.split(common)
+            if run.size % major:
+                run = _joined(run, rest, major // math.gcd(major, run.size))
+            run.split(major)
             assert run.parts is not None
             run, tail = run.parts
             rest.insert(0, tail)
         major //= run.size
         front.append(run)
     return front, rest
+
+
+def _joined(run: _Run, rest: Runs, more: int) -> _Run:
+    """One run of this one and `more` ways of the next, for cuts that cross both."""
+    if not rest:
+        raise MisfitError
+    following = rest.pop(0)
+    if following.size != more:
+        following.split(more)
+        assert following.parts is not None
+        following, tail = following.parts
+        rest.insert(0, tail)
+    _keep((run, following))
+    return _Run(run.size * more, kept=True)
 
 
 def _keep(runs: Sequence[_Run]) -> None:
