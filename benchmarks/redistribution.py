@@ -68,7 +68,8 @@ def solve(task: tuple[Problem, bool]) -> Result:
     for peer, answer in found.items():
         # Shardy in XLA replaces layouts that do not divide; where tiles do not show
         # it, as for one element over many devices, its bytes do.
-        if answer.status == "planned" and answer.bytes_received < ours.lower_bound - 8:
+        least = max(1, ours.lower_bound - 8) if ours.lower_bound else 0
+        if answer.status == "planned" and answer.bytes_received < least:
             found[peer] = Answer("other layout")
     return Result(problem, ours, found)
 
