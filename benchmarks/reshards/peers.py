@@ -20,6 +20,7 @@ from shardwright.program import (
     AllReduce,
     AllToAll,
     Layout,
+    Mesh,
     Permute,
     ReduceScatter,
     Shuffle,
@@ -31,7 +32,12 @@ from shardwright.program import (
     tile_bytes,
     ways,
 )
-from shardwright.topology import Topology, schedule_seconds, step_bytes
+from shardwright.topology import (
+    Topology,
+    copy_seconds,
+    next_seconds,
+    step_bytes,
+)
 
 PEERS = ("pass", "gspmd", "shardy")
 """Shardy's own pass; XLA with GSPMD; XLA with Shardy."""
@@ -135,37 +141,54 @@ def _of_steps(
     problem: Problem, ops: Sequence[tuple[str, str, bool]], machines: Sequence[Topology]
 ) -> Answer:
     mesh = problem.target.mesh
-    steps: list[Step] = []
+    steps: list[tuple[Step, Mesh]] = []
     before = problem.source.without_partial()
     for name, text, is_other in ops:
         after = Layout.parse(mesh if is_other else problem.source.mesh, text)
         if not (before.is_even(problem.shape) and after.is_even(problem.shape)):
             return Answer("refused", note="its collectives do not say how to pad")
-        steps += to_steps(name, before, after, problem.shape)
+        found = to_steps(name, before, after, problem.shape)
+        steps += [(step, after.mesh) for step in found]
         before = after
     steps = _reducing(problem, steps)
-    begin = tile = problem.source.tile_shape(problem.shape)
+    tile = problem.source.tile_shape(problem.shape)
     received, peak = 0, tile_bytes(tile, "f32")
-    for step in steps:
+    seconds = {m.name: _seconds(m, steps, tile) for m in machines}
+    for step, _ in steps:
         received += step_bytes(step, tile, "f32")
         tile = step_result_shape(step, tile)
         peak = max(peak, tile_bytes(tile, "f32"))
-    seconds = {m.name: schedule_seconds(m, mesh, steps, begin, "f32") for m in machines}
-    count = sum(map(count_collectives, steps))
+    count = sum(count_collectives(step) for step, _ in steps)
     return Answer("planned", received, count, peak, seconds)
 
 
-def _reducing(problem: Problem, steps: list[Step]) -> list[Step]:
+def _seconds(
+    machine: Topology, steps: Sequence[tuple[Step, Mesh]], tile: tuple[int, ...]
+) -> float:
+    """Seconds of steps whose groups lie on meshes of their own."""
+    total, pending = 0.0, False
+    for step, mesh in steps:
+        more, pending = next_seconds(machine, mesh, step, tile, "f32", pending)
+        total += more
+        tile = step_result_shape(step, tile)
+    return total + (copy_seconds(machine, tile, "f32") if pending else 0.0)
+
+
+def _reducing(
+    problem: Problem, steps: list[tuple[Step, Mesh]]
+) -> list[tuple[Step, Mesh]]:
     """An all-reduce in front, or a reduce-scatter where a slice of its axes follows."""
     kept = [axis for axis, _ in problem.target.partial]
     owed = [entry for entry in problem.source.partial if entry[0] not in kept]
     if not owed:
         return steps
     axes, reducer = tuple(axis for axis, _ in owed), owed[0][1]
-    first = steps[0] if steps else None
+    first = steps[0][0] if steps else None
+    mesh = problem.source.mesh
     if isinstance(first, Slice) and set(first.axes) == set(axes):
-        return [ReduceScatter(first.dim, first.axes, reducer), *steps[1:]]
-    return [AllReduce(axes, reducer), *steps]
+        scatter = ReduceScatter(first.dim, first.axes, reducer)
+        return [(scatter, mesh), *steps[1:]]
+    return [(AllReduce(axes, reducer), mesh), *steps]
 
 
 # Shardy's collectives as steps ----------------------------------------------------

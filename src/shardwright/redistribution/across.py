@@ -14,27 +14,40 @@ that cuts what the target replicates sends each piece once, and gathers it there
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 
 from shardwright.errors import PlanError
 from shardwright.program.layout import Box, Layout
 from shardwright.program.mesh import Mesh, ways
 from shardwright.program.schedule import Alternative, Permute, Schedule, Step
 from shardwright.program.types import dtype_bits
-from shardwright.redistribution.choose import chosen, plan_schedule, without_elements
+from shardwright.redistribution.choose import (
+    chosen,
+    has_levels,
+    leg_steps,
+    plan_schedule,
+    without_elements,
+)
 from shardwright.redistribution.common import on_common_mesh
 from shardwright.redistribution.exchange_boxes import Ends, boxes, corners
+from shardwright.redistribution.joined import joined
 from shardwright.redistribution.ordered import matches, room_elements
 from shardwright.redistribution.ranking import family_of, priced, ranked_by_price
 from shardwright.redistribution.relays import alike, cut_further
 from shardwright.redistribution.routes import MAX_MEMBERS, Request, exchanges
 from shardwright.redistribution.sequences import Prices
 from shardwright.redistribution.slabs import within
-from shardwright.topology import Network, Topology, member_distances
+from shardwright.topology import Network, Topology, member_distances, step_seconds
 
 MAX_RELAYS = 8
 """Most relays of one kind that are priced, those most like the end."""
+
+MAX_DEVICES = 256
+"""Most devices for which layouts are put on joined meshes, which list them all."""
 
 DEVICES = "device"
 """The one axis of a mesh of all devices, where neither end's mesh has them all."""
@@ -57,7 +70,7 @@ def plan_redistribution(
     """
     if source.mesh != target.mesh and _devices(source.mesh) == _devices(target.mesh):
         source, target = on_common_mesh(source, target) or (source, target)
-    plan = plan_schedule if source.mesh == target.mesh else _plan_across
+    plan = _plan_on_one if source.mesh == target.mesh else _plan_across
     schedule = plan(shape, dtype, source, target, topology)
     if max_bytes is None:
         return schedule
@@ -71,6 +84,33 @@ def plan_redistribution(
 
 def _devices(mesh: Mesh) -> set[int]:
     return {mesh.device_id(p) for p in range(mesh.num_devices)}
+
+
+def _plan_on_one(
+    shape: tuple[int, ...],
+    dtype: str,
+    source: Layout,
+    target: Layout,
+    topology: Topology,
+) -> Schedule:
+    """By the mesh's own axes, or by joined ones where links differ."""
+    schedule = plan_schedule(shape, dtype, source, target, topology)
+    may_gain = has_levels(topology, source.mesh) and schedule.num_collectives > 0
+    if not may_gain or not _can_join(shape, schedule):
+        return schedule
+    tries = _tries(shape, dtype, joined(source), joined(target), topology)
+    found = _cheapest(shape, dtype, source, target, topology, tries, schedule.seconds)
+    return found or schedule
+
+
+def _can_join(shape: tuple[int, ...], change: Schedule | Change) -> bool:
+    """Whether all tiles are alike, none is partial, and devices are few."""
+    ends = change.source, change.target
+    return (
+        all(x.view is None and not x.partial and x.is_even(shape) for x in ends)
+        and ends[0].mesh.num_devices == ends[1].mesh.num_devices <= MAX_DEVICES
+        and math.prod(shape) > 0
+    )
 
 
 def _plan_across(
@@ -90,14 +130,44 @@ def _plan_across(
             f"{count} devices are too many for a move between meshes whose axes do "
             f"not fit together (at most {MAX_MEMBERS}); go by a layout that both have"
         )
-    found: list[tuple[Alternative, Mesh]] = []
-    for mesh, steps in _candidates(shape, dtype, source, target, topology):
-        request = Request(shape, source, target, Prices(topology, mesh, dtype))
-        found.append((priced(request, family_of(steps), steps), mesh))
-    if not found:
+    tries = _tries(shape, dtype, source, target, topology)
+    same = _devices(source.mesh) == _devices(target.mesh)
+    if same and _can_join(shape, Change(source, target)):
+        more = _tries(shape, dtype, joined(source), joined(target), topology)
+        tries = itertools.chain(tries, more)
+    found = _cheapest(shape, dtype, source, target, topology, tries, math.inf)
+    if found is None:
         raise PlanError(
             f"a move of shape {shape} from {source} to {target} takes too many pieces"
         )
+    return found
+
+
+def _cheapest(
+    shape: tuple[int, ...],
+    dtype: str,
+    source: Layout,
+    target: Layout,
+    topology: Topology,
+    tries: Iterator[_Try],
+    below: float,
+) -> Schedule | None:
+    """The cheapest of those that take fewer than `below` seconds, or None."""
+    found: list[tuple[Alternative, Mesh]] = []
+    for a_try in tries:
+        prices = Prices(topology, a_try.mesh, dtype)
+        if a_try.step is not None:
+            moving = step_seconds(topology, a_try.mesh, a_try.step, a_try.tile, dtype)
+            if moving >= below:
+                continue
+        steps = a_try.steps()
+        request = Request(shape, source, target, prices)
+        candidate = priced(request, family_of(steps), steps)
+        if candidate.seconds < below or math.isinf(below):
+            found.append((candidate, a_try.mesh))
+            below = min(below, candidate.seconds)
+    if not found:
+        return None
     ranked = ranked_by_price(candidate for candidate, _ in found)
     best = next(mesh for candidate, mesh in found if candidate is ranked[0])
     alike = [c for c in ranked if any(c is o and m == best for o, m in found)]
@@ -134,49 +204,82 @@ def _missing(old: Box, new: Box) -> int:
 # Candidates ---------------------------------------------------------------------
 
 
-def _candidates(
+@dataclasses.dataclass(frozen=True, slots=True)
+class Change:
+    """Where a tensor lies, and where it is to lie."""
+
+    source: Layout
+    target: Layout
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Try:
+    """Steps on a mesh, made when asked for, and the one of them between meshes.
+
+    That step, on a tile of this shape, takes part of the time in any case.
+    """
+
+    mesh: Mesh
+    step: Step | None
+    tile: tuple[int, ...]
+    steps: Callable[[], tuple[Step, ...]]
+
+
+def _tries(
     shape: tuple[int, ...],
     dtype: str,
     source: Layout,
     target: Layout,
     topology: Topology,
-) -> Iterator[tuple[Mesh, tuple[Step, ...]]]:
-    """Steps, and the mesh whose axes they name."""
+) -> Iterator[_Try]:
     old, new = _devices(source.mesh), _devices(target.mesh)
     network = topology.network
     tiles = [x.tile_shape(shape) for x in (source, target)]
-    limit = max(*map(math.prod, tiles), room_elements(dtype))
+    limit = room_elements(dtype, *tiles)
     both = Mesh(((DEVICES, len(old | new)),), tuple(sorted(old | new)))
     if math.prod(shape) == 0:
-        yield both, without_elements(*tiles)
+        local = without_elements(*tiles)
+        yield _Try(both, None, tiles[0], lambda: local)
         return
 
+    @cache
     def leg(one: Layout, other: Layout) -> tuple[Step, ...]:
-        return plan_schedule(shape, dtype, one, other, topology).steps
+        prices = Prices(topology, one.mesh, dtype)
+        return leg_steps(Request(shape, one, other, prices, is_leg=True))
 
+    def first(step: Step, relay: Layout) -> _Try:
+        steps = lambda: (step, *leg(relay, target))  # noqa: E731 - used once
+        return _Try(target.mesh, step, tiles[0], steps)
+
+    def last(relay: Layout, step: Step) -> _Try:
+        steps = lambda: (*leg(source, relay), step)  # noqa: E731 - used once
+        return _Try(source.mesh, step, relay.tile_shape(shape), steps)
+
+    if not old <= new and not new <= old and source.partial:
+        raise PlanError(
+            f"cannot move {source} to other devices: reduce it on its own first"
+        )
     if old <= new and not source.partial:
         for relay in [target, *_relays(shape, target, source, limit)]:
             for step in _moves(target.mesh, shape, source, relay, network):
-                yield target.mesh, (step, *leg(relay, target))
+                yield first(step, relay)
     if new <= old:
         whole = source.without_partial()
         for relay in [whole, *_relays(shape, source, target, limit)]:
             for step in _moves(source.mesh, shape, relay, target, network):
-                yield source.mesh, (*leg(source, relay), step)
-    elif not old <= new:
-        if source.partial:
-            raise PlanError(
-                f"cannot move {source} to other devices: reduce it on its own first"
-            )
-        for step in _moves(both, shape, source, target, network):
-            yield both, (step,)
+                yield last(relay, step)
+    if old <= new or new <= old:
+        return
+    for step in _moves(both, shape, source, target, network):
+        alone = (step,)
+        yield _Try(both, step, tiles[0], lambda alone=alone: alone)
 
 
 def _relays(
     shape: tuple[int, ...], end: Layout, other: Layout, limit: int
 ) -> list[Layout]:
     """Layouts on `end`'s mesh with tiles as `other` has, or cut further."""
-    found = [Layout.replicated(end.mesh, len(shape))]
+    found = list(_coarser(end.without_partial()))
     found += cut_further(shape, end.without_partial())
     theirs = [ways(axes) for axes in other.dims]
     finer = [math.lcm(a, ways(b)) for a, b in zip(theirs, end.dims, strict=True)]
@@ -184,6 +287,15 @@ def _relays(
     if not any(n % w for n, w in zip(shape, finer, strict=True)):
         found += alike(end.mesh, finer, end, MAX_RELAYS)
     return [x for x in dict.fromkeys(found) if math.prod(x.tile_shape(shape)) <= limit]
+
+
+def _coarser(layout: Layout) -> Iterator[Layout]:
+    """The layout with some of its dims whole, all of them first."""
+    cut = [d for d, axes in enumerate(layout.dims) if axes]
+    for count in range(len(cut), 0, -1):
+        for whole in itertools.combinations(cut, count):
+            dims = (() if d in whole else a for d, a in enumerate(layout.dims))
+            yield dataclasses.replace(layout, dims=tuple(dims))
 
 
 def _moves(
@@ -205,7 +317,7 @@ def _moves(
     distances = member_distances(network, mesh, axes)
     ends = Ends(axes, old, new, first, last, *tiles, distances)
     if tiles[0] == tiles[1] and len(held) == len(wanted) == len(devices):
-        for pairs in matches(ends.old_corners, ends.new_corners, distances):
+        for pairs in matches(ends.old_corners, ends.new_corners, distances, devices):
             yield Permute(axes, pairs)
     yield from exchanges(ends, shape)
 

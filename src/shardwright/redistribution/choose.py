@@ -36,7 +36,8 @@ from shardwright.redistribution.ranking import (
     ranked_by_price,
     room_bytes,
 )
-from shardwright.redistribution.relays import permute_first
+from shardwright.redistribution.relays import permute_first, sliced
+from shardwright.redistribution.retiled import retiled
 from shardwright.redistribution.routes import Request, few_launches, routes
 from shardwright.redistribution.sequences import (
     COLLECTIVES,
@@ -51,6 +52,12 @@ MAX_DETOUR_ATOMS = 6
 
 MAX_DETOURS = 500
 """Most states that the search for a detour looks at."""
+
+MAX_ORDERED = 3
+"""Most axes that a sum is scattered over in every order."""
+
+MAX_EVENED = 3
+"""Most relays that are tried before uneven tiles are evened out."""
 
 MAX_RELAYS = 12
 """Most relays of one kind that are tried."""
@@ -121,14 +128,14 @@ def _nameless(problem: Problem, prices: Prices) -> tuple[Any, ...]:
         number.setdefault(digit.target, len(number) - 1)
     for atom, _ in problem.owed + problem.unreduced:
         number.setdefault(atom, len(number) - 1)
-    has_levels = _has_levels(prices.topology, prices.mesh)
+    is_layered = has_levels(prices.topology, prices.mesh)
     return (
         tuple(
             (d.size, number[d.source], number[d.target], d.home, d.target_home)
             for d in problem.digits
         ),
         tuple(
-            (problem.atoms[a].size, prices.mesh.stride(problem.atoms[a]) * has_levels)
+            (problem.atoms[a].size, prices.mesh.stride(problem.atoms[a]) * is_layered)
             for a in number
             if a != FREE
         ),
@@ -192,8 +199,8 @@ def _ranked(request: Request) -> list[Alternative]:
         if steps not in found:
             found[steps] = priced(request, family, steps)
     prices = request.prices
-    has_levels = _has_levels(prices.topology, prices.mesh)
-    if found and has_levels and not request.is_leg:
+    is_layered = has_levels(prices.topology, prices.mesh)
+    if found and is_layered and not request.is_leg:
         below = min(candidate.seconds for candidate in found.values())
         for steps in _detours(request, below) if below > 0.0 else ():
             found[steps] = priced(request, family_of(steps), steps)
@@ -272,10 +279,8 @@ def _by_gathering_dims(request: Request) -> Iterator[tuple[Step, ...]]:
         for old, new in zip(source.dims, target.dims, strict=True)
     )
     whole = ((),) * source.rank
-    limit = max(
-        room_elements(request.prices.dtype),
-        *(math.prod(x.view_tile_shape(shape)) for x in (source, target)),
-    )
+    tiles = (x.view_tile_shape(shape) for x in (source, target))
+    limit = room_elements(request.prices.dtype, *tiles)
     for dims in dict.fromkeys((fronts, whole)):
         between = dataclasses.replace(source, dims=dims)
         if math.prod(between.view_tile_shape(shape)) > limit:
@@ -317,18 +322,42 @@ def _padded(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
         for _, steps in _candidates(found.request):
             steps = (*found.before, *steps, *found.after)
             yield family_of(steps), steps
+    yield from ((family_of(steps), steps) for steps in _evened_out(request))
     if request.is_leg:
         return
     source, target, shape = request.source, request.target, request.shape
-    limit = max(
-        room_elements(request.prices.dtype),
-        *(math.prod(x.tile_shape(shape)) for x in (source, target)),
-    )
+    tiles = (x.tile_shape(shape) for x in (source, target))
+    limit = room_elements(request.prices.dtype, *tiles)
     for between in meeting_points(request):
         if math.prod(between.tile_shape(shape)) <= limit:
             leg = dataclasses.replace(request, is_leg=True)
             steps = _leg(leg, source, between) + _leg(leg, between, target)
             yield family_of(steps), steps
+
+
+def _evened_out(request: Request) -> Iterator[tuple[Step, ...]]:
+    """Neighbours even tiles out, then all is even; a permute or slices may go first."""
+    is_uneven = False
+    for even in retiled(request):
+        is_uneven = True
+        yield (*even.before, *_ranked(even.request)[0].steps, *even.after)
+    if request.is_leg or not is_uneven:
+        return
+    source, target, shape = request.source, request.target, request.shape
+    leg = dataclasses.replace(request, is_leg=True)
+    wanted = [
+        ways(new) if ways(new) % ways(old) == 0 else ways(old)
+        for old, new in zip(source.dims, target.dims, strict=True)
+    ]
+    for begun in sliced(source, target, wanted):
+        if begun not in (source, target):
+            yield _leg(leg, source, begun) + _leg(leg, begun, target)
+    tiles = source.tile_shape(shape)
+    padded_shape = tuple(n * ways(a) for n, a in zip(tiles, source.dims, strict=True))
+    of_tiles = dataclasses.replace(request, shape=padded_shape)
+    for begun, relay in permute_first(of_tiles, MAX_EVENED):
+        if relay.tile_shape(shape) == tiles:
+            yield begun + _leg(leg, relay, target)
 
 
 def _without_digits(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
@@ -364,12 +393,13 @@ def _reduced_first(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
     whole = dataclasses.replace(source, partial=kept)
     ways_to: list[tuple[Step, Layout]] = [(AllReduce(axes, reducer), whole)]
     tile = source.view_tile_shape(request.shape)
+    orders = itertools.permutations(axes) if len(axes) <= MAX_ORDERED else (axes,)
+    places = [d for d, n in enumerate(tile) if n % ways(axes) == 0]
     if source.is_even(request.shape):
-        for d, n in enumerate(tile):
-            if n % ways(axes) == 0:
-                cut = (*source.dims[:d], source.dims[d] + axes, *source.dims[d + 1 :])
-                scattered = Layout(source.mesh, cut, kept, source.view)
-                ways_to.append((ReduceScatter(d, axes, reducer), scattered))
+        for d, order in itertools.product(places, orders):
+            cut = (*source.dims[:d], source.dims[d] + order, *source.dims[d + 1 :])
+            scattered = Layout(source.mesh, cut, kept, source.view)
+            ways_to.append((ReduceScatter(d, order, reducer), scattered))
     for step, reduced in ways_to:
         steps = (step, *_leg(request, reduced, target))
         yield family_of(steps), steps
@@ -389,11 +419,15 @@ def _by_gathering(request: Request) -> tuple[Step, ...]:
 
 def _leg(request: Request, source: Layout, target: Layout) -> tuple[Step, ...]:
     """Steps of one leg of the way."""
-    leg = dataclasses.replace(request, source=source, target=target)
-    return _ranked(leg)[0].steps
+    return leg_steps(dataclasses.replace(request, source=source, target=target))
 
 
-def _has_levels(topology: Topology, mesh: Mesh) -> bool:
+def leg_steps(request: Request) -> tuple[Step, ...]:
+    """The cheapest steps for a change that is one of several on the way."""
+    return _ranked(request)[0].steps
+
+
+def has_levels(topology: Topology, mesh: Mesh) -> bool:
     """Whether some links are slower than others, so that a detour may be faster."""
     network = topology.network
     return not isinstance(network, Switched) or mesh.num_devices > network.island

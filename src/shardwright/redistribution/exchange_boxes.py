@@ -30,6 +30,12 @@ MAX_TABLE = 1 << 20
 MAX_JOINED = 64
 """Most members of one all-to-all that has room for a box from each to each."""
 
+MAX_BOXES = 8
+"""Most boxes that one piece is cut into, where all are cut alike."""
+
+MAX_UNITS = 3
+"""Most sizes of boxes that all pieces are cut to."""
+
 FEW_ROUNDS = 8
 """Up to so many rounds, several ways to deal pieces out are tried."""
 
@@ -132,12 +138,28 @@ def _of_pieces(ends: Ends, pieces: Sequence[_Piece]) -> Iterator[Exchange]:
                 yield _exchange(ends, [*sizes[:large], *rest])
 
 
+def alike_exchanges(ends: Ends) -> Iterator[Exchange]:
+    """All pieces cut to boxes of one smaller piece's shape: rounds that are full."""
+    pieces = [p for p in _pieces(ends) if p.sender != p.receiver]
+    shapes = sorted({p.shape for p in pieces}, key=math.prod)
+    for shape in shapes[-1 - MAX_UNITS : -1]:
+        if math.prod(shapes[-1]) <= MAX_BOXES * math.prod(shape):
+            found = cut_exchange(ends, shape)
+            if found is not None:
+                yield found
+
+
 def cut_exchange(ends: Ends, unit: Shape) -> Exchange | None:
     """Pieces cut to boxes of one unit's shape, so that all rounds are alike."""
     pieces = [small for p in _pieces(ends) for small in _cut(p, unit)]
     if len(pieces) * len(ends.old) > MAX_TABLE:
         return None
-    return _exchange(ends, _classes(pieces, lambda shape: shape))
+    small, large = [], []
+    for p in pieces:
+        fits = all(n <= u for n, u in zip(p.shape, unit, strict=True))
+        (small if fits else large).append(p)
+    alike = [(unit, small), *_classes(large, lambda shape: shape)]
+    return _exchange(ends, sorted(alike, key=lambda c: c[0], reverse=True))
 
 
 def _classes(
@@ -162,14 +184,36 @@ def _exchange(
     """Rounds for each class of pieces, and one all-to-all for those to be joined."""
     rounds: list[Round] = []
     for shape, alike in classes:
-        rounds += _local_rounds(ends, shape, alike)
         moving = [p for p in alike if p.sender != p.receiver]
         colours = colour_edges([(p.sender, p.receiver) for p in moving])
-        for colour in range(max(colours, default=-1) + 1):
-            chosen = [p for p, c in zip(moving, colours, strict=True) if c == colour]
-            rounds.append(_round(ends, shape, chosen))
+        by_colour: list[list[_Piece]] = [
+            [] for _ in range(max(colours, default=-1) + 1)
+        ]
+        for p, colour in zip(moving, colours, strict=True):
+            by_colour[colour].append(p)
+        kept = _kept_along(by_colour, [p for p in alike if p.sender == p.receiver])
+        rounds += _local_rounds(ends, shape, kept)
+        rounds += [_round(ends, shape, chosen) for chosen in by_colour]
     more = tuple(_joined(ends, joined)) if joined else ()
     return Exchange(ends.axes, ends.new_tile, tuple(rounds), more)
+
+
+def _kept_along(rounds: Sequence[list[_Piece]], kept: Sequence[_Piece]) -> list[_Piece]:
+    """Put local pieces into rounds that their device has no part in.
+
+    There they cost no copy of their own. Those that fit nowhere are returned.
+    """
+    left: list[_Piece] = []
+    busy = [{m for p in chosen for m in (p.sender, p.receiver)} for chosen in rounds]
+    for piece in kept:
+        free = (i for i, members in enumerate(busy) if piece.sender not in members)
+        spot = next(free, None)
+        if spot is None:
+            left.append(piece)
+        else:
+            rounds[spot].append(piece)
+            busy[spot].add(piece.sender)
+    return left
 
 
 def _joined(ends: Ends, pieces: Sequence[_Piece]) -> Iterator[Round]:
@@ -222,7 +266,10 @@ def _cut(piece: _Piece, unit: Shape) -> Iterator[_Piece]:
         return
     starts = (range(a, b, n) for (a, b), n in zip(piece.box, unit, strict=True))
     for corner_ in product(*starts):
-        box = tuple((a, a + n) for a, n in zip(corner_, unit, strict=True))
+        box = tuple(
+            (a, min(a + n, stop))
+            for a, n, (_, stop) in zip(corner_, unit, piece.box, strict=True)
+        )
         yield _Piece(piece.sender, piece.receiver, box)
 
 

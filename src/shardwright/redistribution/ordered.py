@@ -50,6 +50,9 @@ ROOM_BYTES = 16 << 20
 """A tensor on the way may be so large even where both tiles are smaller: a gather that
 is cut again is one launch, which decides where bytes are few."""
 
+ROOM_TILES = 2
+"""Or this many times the larger tile, as much as an exchange of it may hold."""
+
 FEW_ATOMS = 3
 """Up to so many, every arrangement of atoms is tried."""
 
@@ -60,9 +63,10 @@ MAX_VISITED = 2000
 """Most states that a search looks at."""
 
 
-def room_elements(dtype: str) -> int:
-    """Elements of a tensor on the way that is no larger than ROOM_BYTES."""
-    return ROOM_BYTES * 8 // max(1, dtype_bits(dtype))
+def room_elements(dtype: str, *tiles: Sequence[int]) -> int:
+    """Most elements of a tensor on the way, between tiles of these shapes."""
+    largest = max(map(math.prod, tiles))
+    return max(ROOM_TILES * largest, ROOM_BYTES * 8 // max(1, dtype_bits(dtype)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -161,8 +165,8 @@ def cheapest_ordered(
     One permute at most, which is enough (Rink et al. 2021). The search gives up after
     so many states.
     """
-    tiles = [math.prod(problem.tile(d)) for d in (problem.source, problem.target)]
-    limit = max(*tiles, room_elements(prices.dtype))
+    tiles = (problem.tile(d) for d in (problem.source, problem.target))
+    limit = room_elements(prices.dtype, *tiles)
     order = count()
     queue: list[tuple[Cost, int, tuple[Step, ...], _State]] = [
         (Cost(), next(order), (), _State(problem.source))
@@ -361,34 +365,56 @@ def matches(
     held: Sequence[Hashable],
     wanted: Sequence[Hashable],
     distances: NDArray[np.int64] | None = None,
+    ids: Sequence[int] | None = None,
 ) -> Iterator[tuple[tuple[int, int], ...]]:
     """Ways to pair senders with receivers of equal tiles, themselves where they can.
 
-    The least distance in all first, where `distances` are given by [sender, receiver],
-    then in turn. None where a tile is wanted by more members than have one to spare.
+    Where `distances` are given by [sender, receiver]: the least distance in all first,
+    then the shortest longest way; then in turn, and in the order of the devices' ids.
+    None where a tile is wanted by more members than have one to spare.
     """
-    spare: dict[Hashable, list[int]] = {}
-    asking: dict[Hashable, list[int]] = {}
-    same: list[tuple[int, int]] = []
-    for member, (old, new) in enumerate(zip(held, wanted, strict=True)):
-        if old == new:
-            same.append((member, member))
-        else:
-            spare.setdefault(old, []).append(member)
-            asking.setdefault(new, []).append(member)
-    groups = [(spare.get(cell, []), members) for cell, members in asking.items()]
+    same = [
+        (member, member)
+        for member, (old, new) in enumerate(zip(held, wanted, strict=True))
+        if old == new
+    ]
+    stays = {member for member, _ in same}
+    groups = _groups(held, wanted, stays)
     if any(len(holders) < len(members) for holders, members in groups):
         return
-    in_turn = [p for group in groups for p in zip(*group, strict=False)]
-    near = in_turn
+    everyone = _groups(held, wanted, set())
+    found: list[list[tuple[int, int]]] = []
     if distances is not None:
-        near = [p for group in groups for p in _nearest(*group, distances)]
-    for pairs in dict.fromkeys((tuple(near), tuple(in_turn))):
-        yield tuple(sorted((*same, *pairs), key=lambda pair: pair[1]))
+        far = distances.astype(np.float64) ** 4
+        found.append([*same, *(p for g in groups for p in _nearest(*g, distances))])
+        found.append([*same, *(p for g in groups for p in _nearest(*g, far))])
+        found.append([p for g in everyone for p in _nearest(*g, far)])
+    found.append([*same, *(p for g in groups for p in zip(*g, strict=False))])
+    if ids is not None:
+        for some, kept in ((groups, same), (everyone, [])):
+            by_id = ([sorted(side, key=ids.__getitem__) for side in g] for g in some)
+            found.append([*kept, *(p for g in by_id for p in zip(*g, strict=False))])
+    done = (tuple(sorted(pairs, key=lambda p: p[1])) for pairs in found)
+    yield from dict.fromkeys(done)
+
+
+def _groups(
+    held: Sequence[Hashable], wanted: Sequence[Hashable], without: set[int]
+) -> list[tuple[list[int], list[int]]]:
+    """Of each tile that is wanted, who holds it and who wants it."""
+    spare: dict[Hashable, list[int]] = {}
+    asking: dict[Hashable, list[int]] = {}
+    for member, (old, new) in enumerate(zip(held, wanted, strict=True)):
+        if member not in without:
+            spare.setdefault(old, []).append(member)
+            asking.setdefault(new, []).append(member)
+    return [(spare.get(cell, []), members) for cell, members in asking.items()]
 
 
 def _nearest(
-    holders: Sequence[int], members: Sequence[int], distances: NDArray[np.int64]
+    holders: Sequence[int],
+    members: Sequence[int],
+    distances: NDArray[np.int64] | NDArray[np.float64],
 ) -> Iterator[tuple[int, int]]:
     """A holder of its own for each member, at the least distance in all."""
     if len(holders) == 1:

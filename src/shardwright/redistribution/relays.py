@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+import operator
 from collections.abc import Iterator, Sequence
 
 from shardwright.program.layout import Layout
@@ -30,16 +31,55 @@ from shardwright.topology import member_distances
 MAX_ARRANGEMENTS = 256
 """Most arrangements of axes that are looked at for one number of ways."""
 
+MAX_ORDERS = 6
+"""Most orders of the axes' prime factors that are tried."""
+
 MAX_ATOMS = 10
 """Most prime factors of the axes that are arranged."""
 
 
 def alike(mesh: Mesh, cuts: Sequence[int], end: Layout, count: int) -> list[Layout]:
     """Layouts that cut the dims in so many ways, those most like `end` first."""
-    atoms = [prime for axis in mesh.whole_axes() for prime in primes(axis)]
-    atoms.sort(key=lambda atom: -_use(atom, end))
-    if len(atoms) > MAX_ATOMS:
-        return []
+    found: dict[Layout, tuple[int, int]] = {}
+    for atoms in itertools.islice(_atom_orders(mesh), MAX_ORDERS):
+        if len(atoms) > MAX_ATOMS:
+            return []
+        atoms.sort(key=lambda atom: -_use(atom, end))
+        for layout, rank in _arranged(mesh, atoms, cuts, end):
+            found.setdefault(layout, rank)
+    return heapq.nsmallest(count, found, key=found.__getitem__)
+
+
+def _atom_orders(mesh: Mesh) -> Iterator[list[SubAxis]]:
+    """Prime factors of all axes; an axis of 6 is 2 x 3, and then 3 x 2."""
+    choices: list[list[tuple[int, ...]]] = []
+    for axis in mesh.whole_axes():
+        sizes = tuple(prime.size for prime in primes(axis))
+        choices.append(list(itertools.islice(_orders(sizes), MAX_ORDERS)))
+    for orders in itertools.product(*choices):
+        atoms: list[SubAxis] = []
+        for axis, sizes in zip(mesh.whole_axes(), orders, strict=True):
+            ends = itertools.accumulate(sizes, operator.mul, initial=1)
+            atoms += [
+                SubAxis(axis.name, n, pre) for n, pre in zip(sizes, ends, strict=False)
+            ]
+        yield atoms
+
+
+def _orders(sizes: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """The distinct orders of these numbers, the given one first."""
+    if not sizes:
+        yield ()
+    for first in dict.fromkeys(sizes):
+        at = sizes.index(first)
+        for rest in _orders(sizes[:at] + sizes[at + 1 :]):
+            yield (first, *rest)
+
+
+def _arranged(
+    mesh: Mesh, atoms: Sequence[SubAxis], cuts: Sequence[int], end: Layout
+) -> list[tuple[Layout, tuple[int, int]]]:
+    """Arrangements of the atoms in so many cuts, and how far they are from `end`."""
     sizes = [atom.size for atom in atoms]
     wanted = [
         [i for axis in axes for i, atom in enumerate(atoms) if atom.overlaps(axis)]
@@ -63,8 +103,7 @@ def alike(mesh: Mesh, cuts: Sequence[int], end: Layout, count: int) -> list[Layo
         pairs = (pair for dim in dims for pair in itertools.pairwise(dim))
         return -_likeness(dims, wanted), -sum(pair in follows for pair in pairs)
 
-    best = heapq.nsmallest(count, some, key=rank)
-    return [_layout(mesh, atoms, dims) for dims in best]
+    return [(_layout(mesh, atoms, dims), rank(dims)) for dims in some]
 
 
 def _layout(mesh: Mesh, atoms: Sequence[SubAxis], dims: Dims) -> Layout:
@@ -121,7 +160,7 @@ def permute_first(
         if any(n % w for n, w in zip(shape, wanted, strict=True)):
             continue
         relays = alike(source.mesh, wanted, target, count)
-        for begun in _sliced(source, target, wanted):
+        for begun in sliced(source, target, wanted):
             slices = _slices(source, begun)
             for relay in relays:
                 if relay == begun:
@@ -130,7 +169,7 @@ def permute_first(
                     yield (*slices, step), relay
 
 
-def _sliced(source: Layout, target: Layout, wanted: Sequence[int]) -> list[Layout]:
+def sliced(source: Layout, target: Layout, wanted: Sequence[int]) -> list[Layout]:
     """The source cut in the wanted ways by axes it does not use."""
     more = [w // ways(axes) for w, axes in zip(wanted, source.dims, strict=True)]
     if math.prod(more) == 1:

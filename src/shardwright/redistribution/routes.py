@@ -12,6 +12,7 @@ from shardwright.program.schedule import Axes, Exchange, Step
 from shardwright.redistribution.exchange_boxes import (
     MAX_JOINED,
     Ends,
+    alike_exchanges,
     box_exchanges,
     boxes,
     corners,
@@ -103,6 +104,7 @@ def exchanges(ends: Ends, sizes: tuple[int, ...]) -> Iterator[Exchange]:
     tiles = ends.old_tile, ends.new_tile
     unit = tuple(math.gcd(*pair) for pair in zip(*tiles, strict=True))
     if any(n % u for n, u in zip(sizes, unit, strict=True)):
+        yield from alike_exchanges(ends)
         return
     units = math.prod(t // u for t, u in zip(tiles[1], unit, strict=True))
     if len(ends.old) * units <= MAX_MEMBERS:

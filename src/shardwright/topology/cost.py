@@ -37,11 +37,13 @@ from shardwright.program import (
     Step,
     SubAxis,
     Unreduce,
+    count_collectives,
     dtype_bits,
     step_result_shape,
     tile_bytes,
     ways,
 )
+from shardwright.topology.groups import axes_of_groups
 from shardwright.topology.machine import Switched, Topology, Torus
 from shardwright.topology.scattered import (
     GroupRate,
@@ -134,6 +136,8 @@ def next_seconds(
     match step:
         case Slice() | Resize() | Unreduce():
             return 0.0, True
+        case Exchange() if count_collectives(step) == 0:
+            return 0.0, True
         case Shuffle():
             return 0.0, pending or _is_copy(step)
         case _:
@@ -216,7 +220,12 @@ def _group_seconds(
 @lru_cache(maxsize=65536)
 def _group_rate(topology: Topology, mesh: Mesh, axes: tuple[SubAxis, ...]) -> GroupRate:
     if mesh.device_ids is not None:
-        return scattered_rate(topology.network, groups_of(mesh, axes))
+        groups = groups_of(mesh, axes)
+        is_all = sorted(mesh.device_ids) == list(range(mesh.num_devices))
+        found = axes_of_groups(groups, mesh.num_devices) if is_all else None
+        if found is None:
+            return scattered_rate(topology.network, groups)
+        mesh, axes = found
     digits = _digits(mesh, axes)
     if isinstance(topology.network, Torus):
         return _torus_rate(topology.network, digits)
