@@ -33,6 +33,11 @@ class SubAxis:
         """Whether both address a common factor of one axis."""
         return self.name == other.name and self.pre < other.end and other.pre < self.end
 
+    def contains(self, other: SubAxis) -> bool:
+        """Whether the other is a factor of this one."""
+        inside = other.pre % self.pre == 0 and self.end % other.end == 0
+        return self.name == other.name and inside
+
     def __str__(self) -> str:
         return f"{self.name}:({self.pre}){self.size}"
 

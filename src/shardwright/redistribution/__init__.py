@@ -3,7 +3,8 @@
 from shardwright.redistribution.across import plan_redistribution
 from shardwright.redistribution.bound import lower_bound
 from shardwright.redistribution.check import check_schedule
-from shardwright.redistribution.choose import cheapest_seconds, plan_schedule
+from shardwright.redistribution.choose import plan_schedule
+from shardwright.redistribution.estimate import cheapest_seconds
 from shardwright.redistribution.simulate import simulate
 
 __all__ = [

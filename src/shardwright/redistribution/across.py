@@ -120,19 +120,28 @@ def _plan_across(
     target: Layout,
     topology: Topology,
 ) -> Schedule:
-    count = len(_devices(source.mesh) | _devices(target.mesh))
+    old, new = _devices(source.mesh), _devices(target.mesh)
+    count = len(old | new)
     if target.partial or source.view or target.view:
         raise PlanError(
             f"cannot move {source} to {target} on another mesh: reduce it first"
+        )
+    if source.partial and not old <= new and not new <= old:
+        raise PlanError(
+            f"cannot move {source} to other devices: reduce it on its own first"
         )
     if count > MAX_MEMBERS:
         raise PlanError(
             f"{count} devices are too many for a move between meshes whose axes do "
             f"not fit together (at most {MAX_MEMBERS}); go by a layout that both have"
         )
-    tries = _tries(shape, dtype, source, target, topology)
-    same = _devices(source.mesh) == _devices(target.mesh)
-    if same and _can_join(shape, Change(source, target)):
+    if math.prod(shape) == 0:
+        local = without_elements(*(x.tile_shape(shape) for x in (source, target)))
+        empty = _Try(_all_devices(source, target), None, (), lambda: local)
+        tries = iter((empty,))
+    else:
+        tries = _tries(shape, dtype, source, target, topology)
+    if old == new and _can_join(shape, Change(source, target)):
         more = _tries(shape, dtype, joined(source), joined(target), topology)
         tries = itertools.chain(tries, more)
     found = _cheapest(shape, dtype, source, target, topology, tries, math.inf)
@@ -237,10 +246,6 @@ def _tries(
     tiles = [x.tile_shape(shape) for x in (source, target)]
     limit = room_elements(dtype, *tiles)
     both = Mesh(((DEVICES, len(old | new)),), tuple(sorted(old | new)))
-    if math.prod(shape) == 0:
-        local = without_elements(*tiles)
-        yield _Try(both, None, tiles[0], lambda: local)
-        return
 
     @cache
     def leg(one: Layout, other: Layout) -> tuple[Step, ...]:
@@ -255,10 +260,6 @@ def _tries(
         steps = lambda: (*leg(source, relay), step)  # noqa: E731 - used once
         return _Try(source.mesh, step, relay.tile_shape(shape), steps)
 
-    if not old <= new and not new <= old and source.partial:
-        raise PlanError(
-            f"cannot move {source} to other devices: reduce it on its own first"
-        )
     if old <= new and not source.partial:
         for relay in [target, *_relays(shape, target, source, limit)]:
             for step in _moves(target.mesh, shape, source, relay, network):
@@ -268,11 +269,20 @@ def _tries(
         for relay in [whole, *_relays(shape, source, target, limit)]:
             for step in _moves(source.mesh, shape, relay, target, network):
                 yield last(relay, step)
-    if old <= new or new <= old:
-        return
-    for step in _moves(both, shape, source, target, network):
-        alone = (step,)
-        yield _Try(both, step, tiles[0], lambda alone=alone: alone)
+    if not old <= new and not new <= old:
+        both = _all_devices(source, target)
+        for step in _moves(both, shape, source, target, network):
+            yield _alone(both, step, tiles[0])
+
+
+def _all_devices(source: Layout, target: Layout) -> Mesh:
+    """One axis of every device of either mesh."""
+    ids = sorted(_devices(source.mesh) | _devices(target.mesh))
+    return Mesh(((DEVICES, len(ids)),), tuple(ids))
+
+
+def _alone(mesh: Mesh, step: Step, tile: tuple[int, ...]) -> _Try:
+    return _Try(mesh, step, tile, lambda: (step,))
 
 
 def _relays(

@@ -7,7 +7,6 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any
 
 from shardwright.errors import PlanError
 from shardwright.program.layout import Layout
@@ -22,14 +21,13 @@ from shardwright.program.schedule import (
     Unreduce,
 )
 from shardwright.redistribution.bound import lower_bound
-from shardwright.redistribution.grouping import source_groups, tile_shape
 from shardwright.redistribution.ordered import (
     cheapest_ordered,
     ordered_problem,
     room_elements,
 )
 from shardwright.redistribution.padded import meeting_points, padded, with_lone_tiles
-from shardwright.redistribution.project import FREE, Problem, project
+from shardwright.redistribution.project import project
 from shardwright.redistribution.ranking import (
     family_of,
     priced,
@@ -41,8 +39,8 @@ from shardwright.redistribution.retiled import retiled
 from shardwright.redistribution.routes import Request, few_launches, routes
 from shardwright.redistribution.sequences import (
     COLLECTIVES,
-    EXCHANGE_ONLY,
     Prices,
+    by_digits,
     cheapest_path,
 )
 from shardwright.topology import Switched, Topology
@@ -78,72 +76,6 @@ def plan_schedule(
     cannot be planned is a PlanError.
     """
     return _plan(tuple(shape), dtype, source, target, topology)
-
-
-def cheapest_seconds(
-    shape: tuple[int, ...],
-    dtype: str,
-    source: Layout,
-    target: Layout,
-    topology: Topology,
-) -> float:
-    """Modelled seconds of `plan_schedule`'s choice, for searches that try many changes.
-
-    Changes that are one up to the names of axes are planned once. Detours over faster
-    links are not looked for, so it may be more than the schedule's own seconds.
-    """
-    problem = project(shape, source, target)
-    if problem is None or math.prod(shape) == 0:
-        return _plan(shape, dtype, source, target, topology).seconds
-    prices = Prices(topology, source.mesh, dtype)
-    key = (_nameless(problem, prices), source.mesh.num_devices)
-    return _seconds(_Question(key, dtype, topology, problem, prices))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Question:
-    """A change to price; questions with one key, type and topology have one answer."""
-
-    key: tuple[Any, ...]
-    dtype: str
-    topology: Topology
-    problem: Problem = dataclasses.field(compare=False)
-    prices: Prices = dataclasses.field(compare=False)
-
-
-@lru_cache(maxsize=1 << 16)
-def _seconds(question: _Question) -> float:
-    problem, prices = question.problem, question.prices
-    tile = tile_shape(problem.sizes, source_groups(problem))
-    return min(
-        prices.path(steps, tile).seconds for steps in _by_digits(problem, prices)
-    )
-
-
-def _nameless(problem: Problem, prices: Prices) -> tuple[Any, ...]:
-    """What the price of a change depends on: atoms by size and place, not by name."""
-    number: dict[int, int] = {FREE: FREE}
-    for digit in problem.digits:
-        number.setdefault(digit.source, len(number) - 1)
-        number.setdefault(digit.target, len(number) - 1)
-    for atom, _ in problem.owed + problem.unreduced:
-        number.setdefault(atom, len(number) - 1)
-    is_layered = has_levels(prices.topology, prices.mesh)
-    return (
-        tuple(
-            (d.size, number[d.source], number[d.target], d.home, d.target_home)
-            for d in problem.digits
-        ),
-        tuple(
-            (problem.atoms[a].size, prices.mesh.stride(problem.atoms[a]) * is_layered)
-            for a in number
-            if a != FREE
-        ),
-        tuple((number[a], reducer) for a, reducer in problem.owed),
-        tuple((number[a], reducer) for a, reducer in problem.unreduced),
-        problem.source_rank,
-        problem.target_rank,
-    )
 
 
 @lru_cache(maxsize=1 << 16)
@@ -256,7 +188,7 @@ def _candidates(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
         yield from _without_digits(request)
         yield from _padded(request)
         return
-    for steps in _by_digits(problem, request.prices):
+    for steps in by_digits(problem, request.prices):
         yield family_of(steps), steps
     if problem.owed:
         yield from _reduced_first(request)
@@ -298,16 +230,6 @@ def _by_gathering_dims(request: Request) -> Iterator[tuple[Step, ...]]:
 
 def _is_same(pair: tuple[SubAxis, SubAxis]) -> bool:
     return pair[0] == pair[1]
-
-
-def _by_digits(problem: Problem, prices: Prices) -> Iterator[tuple[Step, ...]]:
-    steps = cheapest_path(problem, prices, COLLECTIVES)
-    if steps is not None:
-        yield steps
-    if problem.owed or _permutes_and_more(problem):
-        steps = cheapest_path(problem, prices, EXCHANGE_ONLY)
-        if steps is not None:
-            yield steps
 
 
 def _padded(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
@@ -431,12 +353,6 @@ def has_levels(topology: Topology, mesh: Mesh) -> bool:
     """Whether some links are slower than others, so that a detour may be faster."""
     network = topology.network
     return not isinstance(network, Switched) or mesh.num_devices > network.island
-
-
-def _permutes_and_more(problem: Problem) -> bool:
-    """Whether an exchange can save bytes: some digits swap, and some move."""
-    swaps = any(d.source >= 0 <= d.target for d in problem.digits)
-    return swaps and any(d.source >= 0 > d.target for d in problem.digits)
 
 
 def without_elements(old: tuple[int, ...], new: tuple[int, ...]) -> tuple[Step, ...]:

@@ -82,7 +82,7 @@ def _arranged(
     """Arrangements of the atoms in so many cuts, and how far they are from `end`."""
     sizes = [atom.size for atom in atoms]
     wanted = [
-        [i for axis in axes for i, atom in enumerate(atoms) if atom.overlaps(axis)]
+        [i for axis in axes for i, atom in enumerate(atoms) if axis.contains(atom)]
         for axes in end.dims
     ]
     fronts, left = begun_alike(sizes, cuts, wanted)
@@ -183,7 +183,7 @@ def sliced(source: Layout, target: Layout, wanted: Sequence[int]) -> list[Layout
     ]
     sizes = [atom.size for atom in atoms]
     goal = [
-        [i for axis in axes for i, atom in enumerate(atoms) if atom.overlaps(axis)]
+        [i for axis in axes for i, atom in enumerate(atoms) if axis.contains(atom)]
         for axes in target.dims
     ]
     every = arrangements(sizes, more, frozenset(range(len(atoms))))

@@ -75,6 +75,23 @@ class Prices:
         return Cost(seconds, received, collectives)
 
 
+def by_digits(problem: Problem, prices: Prices) -> Iterator[tuple[Step, ...]]:
+    """Paths of collectives, and of exchanges where they can save bytes."""
+    steps = cheapest_path(problem, prices, COLLECTIVES)
+    if steps is not None:
+        yield steps
+    if problem.owed or _permutes_and_more(problem):
+        steps = cheapest_path(problem, prices, EXCHANGE_ONLY)
+        if steps is not None:
+            yield steps
+
+
+def _permutes_and_more(problem: Problem) -> bool:
+    """Whether an exchange can save bytes: some digits swap, and some move."""
+    swaps = any(d.source >= 0 <= d.target for d in problem.digits)
+    return swaps and any(d.source >= 0 > d.target for d in problem.digits)
+
+
 def cheapest_path(
     problem: Problem, prices: Prices, moves: MoveSet = WITH_EXCHANGE
 ) -> tuple[Step, ...] | None:
