@@ -10,6 +10,7 @@ from shardwright.program import (
     AllReduce,
     AllToAll,
     Exchange,
+    Fold,
     Layout,
     Mesh,
     Permute,
@@ -137,6 +138,8 @@ def step_str(mesh: Mesh, step: Step) -> str:
             return (
                 f"keep as partial {step.reducer} over {_axes(mesh, step.axes)} (local)"
             )
+        case Fold():
+            return f"reduce {step.reducer} over dim 0 of the tile (local)"
         case Exchange():
             return f"exchange over {_axes(mesh, step.axes)} {_rounds_str(step)}"
 

@@ -70,7 +70,7 @@ def emit_merged(
             while steps and not count_collectives(steps[0]):
                 step = steps.pop(0)
                 values[i] = seen_as(emitter, values[i], dtype_in(step, dtype))
-                values[i] = emit_step(emitter, values[i], step)
+                values[i] = emit_step(emitter, values[i], step, accumulate)
         now = [steps.pop(0) for steps in waiting if steps]
         if now:
             as_type = dtype_in(now[0], dtype)

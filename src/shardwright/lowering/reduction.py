@@ -46,10 +46,20 @@ def emit_reduction(
     shape, n = tensor_type(tile.type).shape, ways(step.axes)
     dim = next((d for d, size in enumerate(shape) if size % n == 0), None)
     if dim is None:
-        return _reduced(emitter, _gathered(emitter, tile, step.axes), step, wide)
+        return _reduced(
+            emitter, _gathered(emitter, tile, step.axes), step.reducer, wide
+        )
     part = ReduceScatter(dim, step.axes, step.reducer)
     chunk = _reduced_at_home(emitter, tile, part, wide)
     return _all_gather(emitter, chunk, dim, step.axes)
+
+
+def emit_fold(
+    emitter: Emitter, tile: Value, reducer: str, accumulate: str | None = None
+) -> Value:
+    """The tile reduced over its first dim."""
+    dtype = tensor_type(tile.type).dtype
+    return _reduced(emitter, tile, reducer, _wide(reducer, dtype, accumulate))
 
 
 def _wide(reducer: str, dtype: str, accumulate: str | None) -> str:
@@ -111,7 +121,7 @@ def _reduced_at_home(
         _groups(emitter, step.axes),
         channel_handle=emitter.channel(),
     )
-    return _reduced(emitter, op.operation.results[0], step, wide)
+    return _reduced(emitter, op.operation.results[0], step.reducer, wide)
 
 
 def _gathered(emitter: Emitter, tile: Value, axes: Sequence[SubAxis]) -> Value:
@@ -136,21 +146,19 @@ def _all_gather(
     return op.operation.results[0]
 
 
-def _reduced(
-    emitter: Emitter, parts: Value, step: AllReduce | ReduceScatter, wide: str
-) -> Value:
+def _reduced(emitter: Emitter, parts: Value, reducer: str, wide: str) -> Value:
     """The reduction over the first dim, in the wide type."""
     type_ = tensor_type(parts.type)
     if wide != type_.dtype:
         parts = stablehlo.convert(emitter.type(type_.shape, wide), parts)
-    total = emitter.splat(identity_text(step.reducer, wide), (), wide)
+    total = emitter.splat(identity_text(reducer, wide), (), wide)
     scalar = emitter.type((), wide)
     result = emitter.type(type_.shape[1:], wide)
     op = stablehlo.ReduceOp([result], [parts], [total], [0])
     here = ir.Location.unknown(emitter.context)
     block = op.regions[0].blocks.append(scalar, scalar, arg_locs=[here, here])
     with ir.InsertionPoint(block):
-        stablehlo.return_([_FUNCTIONS[step.reducer](*block.arguments)])
+        stablehlo.return_([_FUNCTIONS[reducer](*block.arguments)])
     value = op.operation.results[0]
     if wide != type_.dtype:
         value = stablehlo.convert(emitter.type(type_.shape[1:], type_.dtype), value)

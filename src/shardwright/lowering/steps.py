@@ -19,12 +19,13 @@ from shardwright.jaxlib_bindings import (
     tensor_type,
 )
 from shardwright.lowering.exchange import emit_exchange
-from shardwright.lowering.reduction import BITWISE, emit_reduction
+from shardwright.lowering.reduction import BITWISE, emit_fold, emit_reduction
 from shardwright.program import (
     AllGather,
     AllReduce,
     AllToAll,
     Exchange,
+    Fold,
     Permute,
     ReduceScatter,
     Resize,
@@ -61,7 +62,7 @@ def emit_schedule(
 
 def dtype_in(step: Step, dtype: str) -> str:
     """The element type in which a step sees its tile."""
-    if not isinstance(step, AllReduce | ReduceScatter | Unreduce):
+    if not isinstance(step, AllReduce | ReduceScatter | Unreduce | Fold):
         return _moved_as(dtype)
     is_bitwise = step.reducer in BITWISE and dtype.startswith(("f", "bf"))
     return f"ui{dtype_bits(dtype)}" if is_bitwise else dtype
@@ -131,6 +132,8 @@ def emit_step(
             return _resize(emitter, tile, step.shape)
         case Unreduce():
             return _unreduce(emitter, tile, step)
+        case Fold():
+            return emit_fold(emitter, tile, step.reducer, accumulate)
         case Exchange():
             (value,) = emit_exchange(
                 emitter,

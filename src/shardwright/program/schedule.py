@@ -105,6 +105,13 @@ class Unreduce:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Fold:
+    """Local: reduce the tile's first dim, which is then gone."""
+
+    reducer: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Round:
     """One round of an exchange: boxes of one shape, each member at most one.
 
@@ -155,6 +162,7 @@ Step = (
     | Shuffle
     | Resize
     | Unreduce
+    | Fold
     | Exchange
 )
 
@@ -228,7 +236,7 @@ class Schedule:
 def count_collectives(step: Step) -> int:
     """How many collective operations the step is emitted as."""
     match step:
-        case Slice() | Shuffle() | Resize() | Unreduce():
+        case Slice() | Shuffle() | Resize() | Unreduce() | Fold():
             return 0
         case Exchange():
             return sum(not r.is_local for r in step.rounds) + bool(step.joined)
@@ -251,6 +259,8 @@ def step_result_shape(step: Step, tile: Sequence[int]) -> tuple[int, ...]:
             shape[step.concat_dim] *= ways(step.axes)
         case Shuffle() | Resize() | Exchange():
             return step.shape
+        case Fold():
+            return tuple(shape[1:])
         case Permute() | AllReduce() | Unreduce():
             pass
     return tuple(shape)

@@ -10,9 +10,10 @@ on devices of its own, so the first device to know all p has let at least p - 1
 messages be received (the others must reach it), and each of the other q - 1 must
 receive at least one more: p + q - 2 in all (for q = p the known 2p - 2 of gossip).
 Where nobody who wants the element holds a part, one more: either the first to know
-all does not want it, or it began with none. Of N elements N / M have such a device, M
-being the ways of the axes that cut another digit before than after. Summed over the
-elements and shared out evenly over D devices,
+all does not want it, or it began with none. Of N elements N / M have such a device:
+an axis that cuts one digit before and another after has it for those elements alone
+whose two digits are equal. Summed over the elements and shared out evenly over D
+devices,
 
     bound = max( max_d |T_d|,  (N (p - 1) - N / M + sum_d |T_d|) / D ).
 
@@ -97,13 +98,20 @@ def _of_partial(
 
 
 def _turned_ways(problem: Problem) -> int:
-    """Ways of the atoms that cut one digit in the source and another in the target."""
+    """Of how many elements one has a device that holds a part of it and wants it.
+
+    An atom that cuts one digit before and another after asks that the two be equal,
+    unless others along the way ask so already.
+    """
     wants = {d.target: i for i, d in enumerate(problem.digits) if d.target != FREE}
-    return math.prod(
-        problem.atoms[d.source].size
-        for i, d in enumerate(problem.digits)
-        if d.source != FREE and wants.get(d.source, i) != i
-    )
+    equal = list(range(len(problem.digits)))  # the first digit that each must equal
+    found = 1
+    for i, digit in enumerate(problem.digits):
+        j = wants.get(digit.source, i) if digit.source != FREE else i
+        if equal[i] != equal[j]:
+            found *= digit.size
+            equal = [equal[i] if first == equal[j] else first for first in equal]
+    return found
 
 
 def _agreed_ways(problem: Problem, source: Layout, target: Layout) -> int:
@@ -119,30 +127,55 @@ def _agreed_ways(problem: Problem, source: Layout, target: Layout) -> int:
 def _by_boxes(shape: tuple[int, ...], source: Layout, target: Layout) -> int:
     """Elements, by comparing the boxes of every device of the axes in use."""
     if source.partial != target.partial:
-        # Weaker than the formula above, and true of padded tiles as well: only
-        # what a device wants of whole elements is counted.
-        missing = 0
-        if set(source.partial) - set(target.partial):
-            missing = _largest_tile(shape, target)
-        return -(-missing // ways([axis for axis, _ in target.partial]))
+        return _of_partial_boxes(shape, source, target)
     if source.view != target.view:
         held = math.prod(source.tile_shape(shape))
         return max(0, _largest_tile(shape, target) - held)
     axes = _axes_in_use(source, target)
     if math.prod(n for _, n in axes) > MAX_POSITIONS:
         return 0
-    wanted = held = None
+    wanted, held = _overlaps(shape, source, target, axes)
+    return int((wanted - held).max())
+
+
+def _overlaps(
+    shape: tuple[int, ...],
+    source: Layout,
+    target: Layout,
+    axes: Sequence[tuple[str, int]],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Elements that each device wants, and how many of those it holds; on the axes."""
+    wanted = held = np.ones([n for _, n in axes], np.int64)
     for d, size in enumerate(source.view_shape(shape)):
         old = _ranges(source, d, size, axes)
         new = _ranges(target, d, size, axes)
-        length = new[1] - new[0]
         common = np.minimum(old[1], new[1]) - np.maximum(old[0], new[0])
-        common = np.maximum(common, 0)
-        wanted = length if wanted is None else wanted * length
-        held = common if held is None else held * common
-    if wanted is None or held is None:
-        return 0
-    return int((wanted - held).max())
+        wanted = wanted * (new[1] - new[0])
+        held = held * np.maximum(common, 0)
+    return wanted, held
+
+
+def _of_partial_boxes(shape: tuple[int, ...], source: Layout, target: Layout) -> int:
+    """The formula for partial values, its terms counted over the devices' boxes."""
+    new = ways([axis for axis, r in target.partial if (axis, r) not in source.partial])
+    owed = ways([axis for axis, r in source.partial if (axis, r) not in target.partial])
+    least = -(-_largest_tile(shape, target) // new) if owed > 1 else 0
+    mesh = source.mesh
+    is_counted = owed > 1 and new == 1 and mesh.num_devices <= MAX_POSITIONS
+    if source.view != target.view or not is_counted:
+        return least
+    kept = [axis for axis, r in source.partial if (axis, r) in target.partial]
+    wanted, held = _overlaps(shape, source, target, mesh.axes)
+    # Tiles of one layout are the same or apart, and so are what is common of two.
+    place = np.zeros_like(held)
+    for axes in (*source.dims, *target.dims, kept):
+        for axis in axes:
+            place = place * axis.size + _coordinates(axis, mesh.axes)
+    _, first = np.unique(place, return_index=True)
+    has_part = int(held.reshape(-1)[first].sum())
+    elements = math.prod(shape) * ways(kept)
+    received = elements * (owed - 1) - has_part + int(wanted.sum())
+    return max(least, -(-received // mesh.num_devices))
 
 
 def _largest_tile(shape: tuple[int, ...], layout: Layout) -> int:

@@ -21,6 +21,7 @@ from shardwright.program.layout import Box, Layout
 from shardwright.program.mesh import Mesh, SubAxis, positions_by_group, ways
 from shardwright.program.schedule import (
     Exchange,
+    Fold,
     Resize,
     Schedule,
     Shuffle,
@@ -236,7 +237,7 @@ def _projected(schedule: Schedule) -> _Check:
 
 
 def _axes(step: Step) -> tuple[SubAxis, ...]:
-    return () if isinstance(step, Shuffle | Resize) else step.axes
+    return () if isinstance(step, Shuffle | Resize | Fold) else step.axes
 
 
 def _shrunk(check: _Check) -> _Check | None:

@@ -20,7 +20,10 @@ from shardwright.program.schedule import (
     Step,
     Unreduce,
 )
+from shardwright.program.types import dtype_bits
 from shardwright.redistribution.bound import lower_bound
+from shardwright.redistribution.dealt import dealt
+from shardwright.redistribution.folded import folded, relays
 from shardwright.redistribution.ordered import (
     cheapest_ordered,
     ordered_problem,
@@ -43,6 +46,7 @@ from shardwright.redistribution.sequences import (
     by_digits,
     cheapest_path,
 )
+from shardwright.redistribution.shares import cheapest_shares, work_of
 from shardwright.topology import Switched, Topology
 
 MAX_DETOUR_ATOMS = 6
@@ -92,7 +96,27 @@ def _plan(
             f"{target.mesh}: both layouts must be on one mesh"
         )
     request = Request(shape, source, target, Prices(topology, source.mesh, dtype))
-    return chosen(request, _ranked(request), lower_bound(shape, dtype, source, target))
+    bound = lower_bound(shape, dtype, source, target)
+    ranked = _ranked(request)
+    if source.partial and min(c.bytes_received for c in ranked) > bound:
+        found, bound = _dealt_out(request, bound)
+        ranked = ranked_by_price([*ranked, *found])
+    return chosen(request, ranked, bound)
+
+
+def _dealt_out(request: Request, bound: int) -> tuple[list[Alternative], int]:
+    """A schedule that deals the reduction out, if any, and the bound with its proof."""
+    shape, source, target = request.shape, request.source, request.target
+    work = work_of(shape, source, target)
+    if work is None:
+        return [], bound
+    shares = cheapest_shares(work)
+    dtype = request.prices.dtype
+    elements = math.ceil(shares.load * work.unit - 1e-6)
+    tiles = (x.tile_shape(shape) for x in (source, target))
+    steps = dealt(work, shares, room_elements(dtype, *tiles))
+    found = [] if steps is None else [priced(request, family_of(steps), steps)]
+    return found, max(bound, -(-elements * dtype_bits(dtype) // 8))
 
 
 def chosen(
@@ -192,6 +216,7 @@ def _candidates(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
         yield family_of(steps), steps
     if problem.owed:
         yield from _reduced_first(request)
+        yield from ((family_of(steps), steps) for steps in _by_relays(request))
     elif (
         source.view == target.view
         and source.partial == target.partial
@@ -288,6 +313,7 @@ def _without_digits(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
     owed = tuple(p for p in source.partial if p not in target.partial)
     if owed:
         yield from _reduced_first(request)
+        yield from ((family_of(steps), steps) for steps in _by_relays(request))
         return
     if source.partial != target.partial:
         new = tuple(p for p in target.partial if p not in source.partial)
@@ -325,6 +351,22 @@ def _reduced_first(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
     for step, reduced in ways_to:
         steps = (step, *_leg(request, reduced, target))
         yield family_of(steps), steps
+
+
+def _by_relays(request: Request) -> Iterator[tuple[Step, ...]]:
+    """All devices reduce a share each, on the way or by folding parts."""
+    if request.is_leg:
+        return
+    source, target = request.source, request.target
+    leg = dataclasses.replace(request, is_leg=True)
+    for relay in relays(request):
+        last = _leg(leg, relay, target)
+        if relay != target:
+            yield _leg(leg, source, relay) + last
+        parts = folded(request, relay)
+        if parts is not None:
+            steps = leg_steps(parts.request)
+            yield (*parts.before, *steps, *parts.after, *last)
 
 
 def _by_gathering(request: Request) -> tuple[Step, ...]:

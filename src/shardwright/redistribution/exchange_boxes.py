@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from shardwright.program.layout import Box, Layout
 from shardwright.program.schedule import Axes, Exchange, Offsets, Round
-from shardwright.redistribution.rounds import colour_edges, max_degree
+from shardwright.redistribution.rounds import in_rounds, max_degree
 
 MAX_TABLE = 1 << 20
 """Most (device, piece) entries that an exchange may write down."""
@@ -184,36 +184,9 @@ def _exchange(
     """Rounds for each class of pieces, and one all-to-all for those to be joined."""
     rounds: list[Round] = []
     for shape, alike in classes:
-        moving = [p for p in alike if p.sender != p.receiver]
-        colours = colour_edges([(p.sender, p.receiver) for p in moving])
-        by_colour: list[list[_Piece]] = [
-            [] for _ in range(max(colours, default=-1) + 1)
-        ]
-        for p, colour in zip(moving, colours, strict=True):
-            by_colour[colour].append(p)
-        kept = _kept_along(by_colour, [p for p in alike if p.sender == p.receiver])
-        rounds += _local_rounds(ends, shape, kept)
-        rounds += [_round(ends, shape, chosen) for chosen in by_colour]
+        rounds += [_round(ends, shape, chosen) for chosen in in_rounds(alike)]
     more = tuple(_joined(ends, joined)) if joined else ()
     return Exchange(ends.axes, ends.new_tile, tuple(rounds), more)
-
-
-def _kept_along(rounds: Sequence[list[_Piece]], kept: Sequence[_Piece]) -> list[_Piece]:
-    """Put local pieces into rounds that their device has no part in.
-
-    There they cost no copy of their own. Those that fit nowhere are returned.
-    """
-    left: list[_Piece] = []
-    busy = [{m for p in chosen for m in (p.sender, p.receiver)} for chosen in rounds]
-    for piece in kept:
-        free = (i for i, members in enumerate(busy) if piece.sender not in members)
-        spot = next(free, None)
-        if spot is None:
-            left.append(piece)
-        else:
-            rounds[spot].append(piece)
-            busy[spot].add(piece.sender)
-    return left
 
 
 def _joined(ends: Ends, pieces: Sequence[_Piece]) -> Iterator[Round]:
@@ -271,17 +244,6 @@ def _cut(piece: _Piece, unit: Shape) -> Iterator[_Piece]:
             for a, n, (_, stop) in zip(corner_, unit, piece.box, strict=True)
         )
         yield _Piece(piece.sender, piece.receiver, box)
-
-
-def _local_rounds(
-    ends: Ends, shape: Shape, pieces: Sequence[_Piece]
-) -> Iterator[Round]:
-    """Rounds of local copies, each device once a round."""
-    waiting = [p for p in pieces if p.sender == p.receiver]
-    while waiting:
-        chosen = list({p.sender: p for p in reversed(waiting)}.values())
-        waiting = [p for p in waiting if p not in chosen]
-        yield _round(ends, shape, sorted(chosen, key=lambda p: p.sender))
 
 
 def _round(ends: Ends, shape: Shape, pieces: Sequence[_Piece]) -> Round:

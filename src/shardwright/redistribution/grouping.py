@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from shardwright.program.schedule import Shuffle, Step, step_result_shape
+from shardwright.program.schedule import Resize, Shuffle, Step, step_result_shape
 from shardwright.redistribution.project import FREE, Problem
 
 Group = tuple[int, tuple[int, ...]]
@@ -131,7 +131,7 @@ def moves_data(step: Shuffle) -> bool:
 
 
 def tidy(tile: tuple[int, ...], steps: Iterable[Step]) -> tuple[Step, ...]:
-    """Drop reshapes that another reshape overwrites, or that change nothing."""
+    """Drop reshapes that another overwrites, and local steps that change nothing."""
     result: list[Step] = []
     shapes = [tile]
     for step in steps:
@@ -146,11 +146,8 @@ def tidy(tile: tuple[int, ...], steps: Iterable[Step]) -> tuple[Step, ...]:
                 continue
         result.append(step)
         shapes.append(step_result_shape(step, shapes[-1]))
-        if (
-            isinstance(step, Shuffle)
-            and not moves_data(step)
-            and shapes[-1] == shapes[-2]
-        ):
+        is_idle = isinstance(step, Shuffle) and not moves_data(step)
+        if (is_idle or isinstance(step, Resize)) and shapes[-1] == shapes[-2]:
             result.pop()
             shapes.pop()
     return tuple(result)

@@ -8,9 +8,23 @@ free at the receiver is swapped first.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
 Edge = tuple[int, int]
+
+
+class Message(Protocol):
+    """Something that one member sends another, or keeps."""
+
+    @property
+    def sender(self) -> int: ...
+    @property
+    def receiver(self) -> int: ...
+
+
+M = TypeVar("M", bound=Message)
 
 
 def max_degree(edges: Sequence[Edge]) -> int:
@@ -62,3 +76,31 @@ def _swap(
         s, t = edges[edge]
         colours[edge] = b if colours[edge] == a else a
         sender[s][colours[edge]] = receiver[t][colours[edge]] = edge
+
+
+def in_rounds(messages: Sequence[M]) -> list[list[M]]:
+    """Rounds in which each member sends once and receives once, local ones first.
+
+    What stays travels in rounds that its member has no part in, where it costs no copy
+    of its own; the rest of it is put in rounds without any moves.
+    """
+    moving = [p for p in messages if p.sender != p.receiver]
+    colours = colour_edges([(p.sender, p.receiver) for p in moving])
+    rounds: list[list[M]] = [[] for _ in range(max(colours, default=-1) + 1)]
+    for p, colour in zip(moving, colours, strict=True):
+        rounds[colour].append(p)
+    busy = [{m for p in chosen for m in (p.sender, p.receiver)} for chosen in rounds]
+    local: list[list[M]] = []
+    count: defaultdict[int, int] = defaultdict(int)
+    for p in (p for p in messages if p.sender == p.receiver):
+        free = (i for i, members in enumerate(busy) if p.sender not in members)
+        spot = next(free, None)
+        if spot is not None:
+            rounds[spot].append(p)
+            busy[spot].add(p.sender)
+            continue
+        if count[p.sender] == len(local):
+            local.append([])
+        local[count[p.sender]].append(p)
+        count[p.sender] += 1
+    return local + rounds

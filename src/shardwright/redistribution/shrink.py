@@ -19,6 +19,7 @@ from shardwright.program.schedule import (
     AllGather,
     AllToAll,
     Exchange,
+    Fold,
     ReduceScatter,
     Resize,
     Round,
@@ -160,6 +161,9 @@ def _follow(step: Step, dims: list[Runs]) -> tuple[list[Runs], Any]:
             _keep(chunks)
             joined = _Run(ways(step.axes), kept=True)
             dims[step.concat_dim] = [joined, *dims[step.concat_dim]]
+        case Fold():
+            _keep(dims[0])
+            dims = dims[1:]
         case Shuffle():
             return _shuffled(step, dims)
         case Resize():

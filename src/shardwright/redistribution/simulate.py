@@ -18,6 +18,7 @@ from shardwright.program.schedule import (
     AllReduce,
     AllToAll,
     Exchange,
+    Fold,
     Permute,
     ReduceScatter,
     Resize,
@@ -34,6 +35,18 @@ Reduce = Callable[[str, Tiles], Tiles]
 
 Identity = Callable[[str, Tiles], Tiles]
 """What members that do not keep a value hold in its stead."""
+
+GroupStep = (
+    Slice
+    | AllGather
+    | AllToAll
+    | AllReduce
+    | ReduceScatter
+    | Permute
+    | Unreduce
+    | Exchange
+)
+"""Steps in which members of a group differ."""
 
 _UFUNCS = {
     "sum": np.add,
@@ -89,13 +102,31 @@ def simulate(
 def _run(
     mesh: Mesh, step: Step, tiles: Tiles, reduce: Reduce, identity: Identity
 ) -> Tiles:
-    if isinstance(step, Resize):
-        return _resized(tiles, step.shape)
-    if isinstance(step, Shuffle):
-        devices = tiles.shape[:1]
-        split = tiles.reshape(devices + step.split)
-        order = (0, *(p + 1 for p in step.perm))
-        return split.transpose(order).reshape(devices + step.shape)
+    match step:
+        case Resize():
+            return _resized(tiles, step.shape)
+        case Shuffle():
+            return _shuffled(tiles, step)
+        case Fold():
+            return reduce(step.reducer, tiles)
+        case _:
+            return _by_groups(mesh, step, tiles, reduce, identity)
+
+
+def _shuffled(tiles: Tiles, step: Shuffle) -> Tiles:
+    devices = tiles.shape[:1]
+    split = tiles.reshape(devices + step.split)
+    order = (0, *(p + 1 for p in step.perm))
+    return split.transpose(order).reshape(devices + step.shape)
+
+
+def _by_groups(
+    mesh: Mesh,
+    step: GroupStep,
+    tiles: Tiles,
+    reduce: Reduce,
+    identity: Identity,
+) -> Tiles:
     table = positions_by_group(mesh, step.axes)
     grouped = tiles[table]
     match step:

@@ -28,6 +28,7 @@ from shardwright.program import (
     AllReduce,
     AllToAll,
     Exchange,
+    Fold,
     Mesh,
     Permute,
     ReduceScatter,
@@ -60,7 +61,7 @@ MAX_ROUTED = 1024
 def step_bytes(step: Step, tile_shape: tuple[int, ...], dtype: str) -> int:
     """Bytes that the busiest device receives for a step on a tile of this shape."""
     match step:
-        case Slice() | Shuffle() | Resize() | Unreduce():
+        case Slice() | Shuffle() | Resize() | Unreduce() | Fold():
             return 0
         case Exchange():
             return (
@@ -91,7 +92,7 @@ def step_seconds(
     """
     tile = float(tile_bytes(tile_shape, dtype))
     match step:
-        case Slice() | Shuffle() | Resize() | Unreduce():
+        case Slice() | Shuffle() | Resize() | Unreduce() | Fold():
             return 0.0
         case Permute():
             return _permute_seconds(topology, mesh, step, tile)
@@ -140,6 +141,9 @@ def next_seconds(
             return 0.0, True
         case Shuffle():
             return 0.0, pending or _is_copy(step)
+        case Fold():  # reads all parts, writes one
+            touched = tile_bytes(tile, dtype) + tile_bytes(tile[1:], dtype)
+            return touched / topology.memory_bandwidth, False
         case _:
             seconds = step_seconds(topology, mesh, step, tile, dtype)
             if pending or _packs(step, tile):
