@@ -36,7 +36,7 @@ from shardwright.topology import (
     Topology,
     copy_seconds,
     next_seconds,
-    step_bytes,
+    schedule_bytes,
 )
 
 PEERS = ("pass", "gspmd", "shardy")
@@ -152,10 +152,10 @@ def _of_steps(
         before = after
     steps = _reducing(problem, steps)
     tile = problem.source.tile_shape(problem.shape)
-    received, peak = 0, tile_bytes(tile, "f32")
+    received = schedule_bytes([step for step, _ in steps], tile, "f32")
+    peak = tile_bytes(tile, "f32")
     seconds = {m.name: _seconds(m, steps, tile) for m in machines}
     for step, _ in steps:
-        received += step_bytes(step, tile, "f32")
         tile = step_result_shape(step, tile)
         peak = max(peak, tile_bytes(tile, "f32"))
     count = sum(count_collectives(step) for step, _ in steps)

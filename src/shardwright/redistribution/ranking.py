@@ -18,7 +18,7 @@ from shardwright.program.schedule import (
 from shardwright.program.types import tile_bytes
 from shardwright.redistribution.grouping import moves_data
 from shardwright.redistribution.routes import Request
-from shardwright.topology import step_bytes
+from shardwright.topology import schedule_bytes
 
 
 def ranked_by_price(candidates: Iterable[Alternative]) -> list[Alternative]:
@@ -48,11 +48,10 @@ def priced(request: Request, family: str, steps: tuple[Step, ...]) -> Alternativ
     """A candidate with what it costs."""
     prices = request.prices
     tile = request.source.view_tile_shape(request.shape)
-    received = 0
+    received = schedule_bytes(steps, tile, prices.dtype)
     seconds = prices.path(steps, tile).seconds
     peak = tile_bytes(tile, prices.dtype)
     for step in steps:
-        received += step_bytes(step, tile, prices.dtype)
         tile = step_result_shape(step, tile)
         peak = max(
             peak, tile_bytes(tile, prices.dtype) + _round_bytes(step, prices.dtype)

@@ -18,7 +18,6 @@ from shardwright.program.schedule import (
     Step,
     Unreduce,
     count_collectives,
-    step_result_shape,
 )
 from shardwright.redistribution.exchange import exchange_moves
 from shardwright.redistribution.grouping import (
@@ -38,7 +37,7 @@ from shardwright.redistribution.moves import (
     start,
 )
 from shardwright.redistribution.project import Problem, tile_elements
-from shardwright.topology import Topology, schedule_seconds, step_bytes
+from shardwright.topology import Topology, schedule_bytes, schedule_seconds
 
 MoveSet = tuple[Callable[[Problem, State], Iterator[Move]], ...]
 
@@ -67,11 +66,8 @@ class Prices:
     def path(self, steps: tuple[Step, ...], tile: tuple[int, ...]) -> Cost:
         """Price of steps in a row that begin on a tile of this shape."""
         seconds = schedule_seconds(self.topology, self.mesh, steps, tile, self.dtype)
-        received, collectives = 0, 0
-        for step in steps:
-            received += step_bytes(step, tile, self.dtype)
-            collectives += count_collectives(step)
-            tile = step_result_shape(step, tile)
+        received = schedule_bytes(steps, tile, self.dtype)
+        collectives = sum(map(count_collectives, steps))
         return Cost(seconds, received, collectives)
 
 

@@ -22,10 +22,11 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
+from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
 from shardwright.program.layout import Layout
@@ -39,6 +40,9 @@ MAX_UNITS = 2048
 
 MAX_VARIABLES = 20_000
 """Most pairs of a block and a device."""
+
+MAX_NODES = 100
+"""Most nodes that the search for whole pieces looks at."""
 
 Shape = tuple[int, ...]
 
@@ -181,6 +185,70 @@ def _tile_and_place(at: Shape, counts: Shape) -> tuple[Shape, int]:
 
 def cheapest_shares(work: Work) -> Shares:
     """The optimum of the linear program; among equals, with the fewest messages."""
+    program = _program(work)
+    least = 1e-6 / max(1.0, float(program.received.sum()))
+    price = np.append(least * program.received.ravel(), 1.0)
+    found = milp(price, constraints=program.constraints(1))
+    return Shares(float(found.x[-1]), found.x[:-1].reshape(program.received.shape))
+
+
+def whole_shares(work: Work, pieces: int, most: int) -> NDArray[np.int64] | None:
+    """Whole pieces of [block, member], each unit cut to so many, under a load.
+
+    No member receives more than `most` pieces. None where none are found.
+    """
+    program = _program(work)
+    shape = program.received.shape
+    limits: Any = np.append(np.full(program.received.size, np.inf), most)
+    found = milp(
+        np.append(program.received.ravel(), 0.0),
+        integrality=np.append(np.ones(program.received.size), 0),
+        bounds=Bounds(0, limits),
+        constraints=program.constraints(pieces),
+        options={"node_limit": MAX_NODES, "mip_rel_gap": 0.5},
+    )
+    if found.x is None:
+        return None
+    return np.rint(found.x[:-1]).astype(np.int64).reshape(shape)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Program:
+    """What [block, member] receives of a unit reduced there, beyond its total.
+
+    The variables are the units of [block, member], and the load.
+    """
+
+    received: NDArray[np.float64]
+    wanted: NDArray[np.float64]
+    counts: NDArray[np.float64]
+
+    def constraints(self, pieces: int) -> list[LinearConstraint]:
+        """No load above the last variable; all pieces of each block are reduced."""
+        blocks, members = self.received.shape
+        b_of, m_of = (index.ravel() for index in np.indices(self.received.shape))
+        last = self.received.size
+        variables = np.arange(last)
+        loads = coo_array(
+            (
+                np.concatenate([self.received.ravel(), -np.ones(members)]),
+                (
+                    np.concatenate([m_of, np.arange(members)]),
+                    np.concatenate([variables, np.full(members, last)]),
+                ),
+            ),
+            shape=(members, last + 1),
+        )
+        whole = coo_array((np.ones(last), (b_of, variables)), shape=(blocks, last + 1))
+        most: Any = -self.wanted * pieces
+        counts: Any = self.counts * pieces
+        return [
+            LinearConstraint(loads.tocsr(), -np.inf, most),
+            LinearConstraint(whole.tocsr(), counts, counts),
+        ]
+
+
+def _program(work: Work) -> _Program:
     blocks, members = work.blocks, work.members
     received = np.zeros((len(blocks), members))
     wanted = np.zeros(members)
@@ -188,31 +256,5 @@ def cheapest_shares(work: Work) -> Shares:
         received[b] = [block.received(m) for m in range(members)]
         received[b, list(block.wanters)] -= 1  # the total, which is counted below
         wanted[list(block.wanters)] += len(block.places)
-    variables = np.arange(received.size).reshape(received.shape)
-    b_of, m_of = np.indices(received.shape)
-    last = received.size  # the load
-    loads = coo_array(
-        (
-            np.concatenate([received.ravel(), -np.ones(members)]),
-            (
-                np.concatenate([m_of.ravel(), np.arange(members)]),
-                np.concatenate([variables.ravel(), np.full(members, last)]),
-            ),
-        ),
-        shape=(members, last + 1),
-    )
-    whole = coo_array(
-        (np.ones(last), (b_of.ravel(), variables.ravel())),
-        shape=(len(blocks), last + 1),
-    )
-    least = 1e-6 / max(1.0, float(received.sum()))
-    found = linprog(
-        np.concatenate([least * received.ravel(), [1.0]]),
-        loads.tocsr(),
-        -wanted,
-        whole.tocsr(),
-        [len(block.places) for block in blocks],
-        method="highs",
-    )
-    reduced = found.x[:last].reshape(received.shape)
-    return Shares(float(found.x[last]), reduced)
+    counts = np.array([len(block.places) for block in blocks], float)
+    return _Program(received, wanted, counts)

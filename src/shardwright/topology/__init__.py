@@ -6,13 +6,13 @@ from shardwright.topology.cost import (
     next_seconds,
     op_seconds,
     schedule_seconds,
-    step_bytes,
     step_seconds,
 )
 from shardwright.topology.groups import axes_of_groups
 from shardwright.topology.machine import Network, Switched, Topology, Torus
 from shardwright.topology.presets import check_fits, for_platform, preset, presets
 from shardwright.topology.scattered import member_distances
+from shardwright.topology.volume import schedule_bytes, step_bytes
 
 __all__ = [
     "Network",
@@ -29,6 +29,7 @@ __all__ = [
     "op_seconds",
     "preset",
     "presets",
+    "schedule_bytes",
     "schedule_seconds",
     "step_bytes",
     "step_seconds",

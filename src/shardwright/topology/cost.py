@@ -1,4 +1,4 @@
-"""What a step costs on a machine: bytes received and modelled seconds.
+"""What a step costs on a machine in modelled seconds.
 
 Formulas, with n members of a group and B the bytes of the whole (gathered) tile:
 
@@ -39,7 +39,6 @@ from shardwright.program import (
     SubAxis,
     Unreduce,
     count_collectives,
-    dtype_bits,
     step_result_shape,
     tile_bytes,
     ways,
@@ -56,26 +55,6 @@ from shardwright.topology.scattered import (
 
 MAX_ROUTED = 1024
 """Up to so many devices, all routes of a permute on a torus are followed."""
-
-
-def step_bytes(step: Step, tile_shape: tuple[int, ...], dtype: str) -> int:
-    """Bytes that the busiest device receives for a step on a tile of this shape."""
-    match step:
-        case Slice() | Shuffle() | Resize() | Unreduce() | Fold():
-            return 0
-        case Exchange():
-            return (
-                max(_exchange_load(step).values(), default=0) * dtype_bits(dtype) // 8
-            )
-        case Permute():
-            moving = any(s != t for s, t in step.pairs)
-            return tile_bytes(tile_shape, dtype) if moving else 0
-        case _:
-            tile, n = tile_bytes(tile_shape, dtype), ways(step.axes)
-            if isinstance(step, AllGather):
-                return tile * (n - 1)
-            once = -(-tile * (n - 1) // n)
-            return 2 * once if isinstance(step, AllReduce) else once
 
 
 def step_seconds(
@@ -185,21 +164,6 @@ def _packs(step: Step, before: tuple[int, ...]) -> bool:
 def _joins(step: Step, after: tuple[int, ...]) -> bool:
     """Whether received chunks do not lie one after the other in the new tile."""
     return isinstance(step, AllToAll) and math.prod(after[: step.concat_dim]) > 1
-
-
-def _exchange_load(step: Exchange) -> dict[int, int]:
-    """Elements that each member receives from others."""
-    load: dict[int, int] = {}
-    if step.joined:
-        n = ways(step.axes)
-        room = (n - 1) * math.prod(step.joined[0].shape)
-        load = dict.fromkeys(range(n), room)
-    for r in step.rounds:
-        size = math.prod(r.shape)
-        for s, t in r.pairs:
-            if s != t:
-                load[t] = load.get(t, 0) + size
-    return load
 
 
 # Groups ---------------------------------------------------------------------
