@@ -106,7 +106,7 @@ def box_exchanges(ends: Ends, max_rounds: int | None = None) -> Iterator[Exchang
     Those that take more than `max_rounds` rounds are left out.
     """
     pieces = _pieces(ends)
-    if len(pieces) * len(ends.old) > MAX_TABLE or not pieces:
+    if not pieces:
         return
     rounds = max_degree([(p.sender, p.receiver) for p in pieces])
     if max_rounds is not None and rounds > max_rounds:
@@ -152,7 +152,7 @@ def alike_exchanges(ends: Ends) -> Iterator[Exchange]:
 def cut_exchange(ends: Ends, unit: Shape) -> Exchange | None:
     """Pieces cut to boxes of one unit's shape, so that all rounds are alike."""
     pieces = [small for p in _pieces(ends) for small in _cut(p, unit)]
-    if len(pieces) * len(ends.old) > MAX_TABLE:
+    if len(pieces) * len(ends.old) > MAX_TABLE or not pieces:
         return None
     small, large = [], []
     for p in pieces:
@@ -202,35 +202,43 @@ def _pieces(ends: Ends, *, in_turn: bool = False) -> list[_Piece]:
     """What each device needs, cut by who holds it; its own tile comes first.
 
     Large pieces are dealt out first, each to the holder that sends least by then: the
-    nearest of those, or the next in turn.
+    nearest of those, or the next in turn. None at all where they are too many.
     """
     old, new = ends.old, ends.new
     holders: defaultdict[Box, list[int]] = defaultdict(list)
     for device, box in enumerate(old):
         holders[box].append(device)
-    wanted = [
-        _Piece(device if old[device] == cell else candidates[0], device, common)
-        for device, box in enumerate(new)
-        for cell, candidates in holders.items()
-        if (common := _common(box, cell)) is not None
-    ]
+    cells = list(holders)
+    receivers, chosen, found = _common(new, cells)
+    if len(receivers) * len(old) > MAX_TABLE:
+        return []
+    sizes = np.prod(found[..., 1] - found[..., 0], axis=-1)
     sent = [0] * len(old)
     result: list[_Piece] = []
-    for piece in sorted(wanted, key=lambda p: -math.prod(p.shape)):
-        sender = piece.sender
-        if sender != piece.receiver:
-            far = ends.distances[:, piece.receiver] if not in_turn else sent
-            sender = min(holders[old[sender]], key=lambda h: (sent[h], far[h]))
-            sent[sender] += math.prod(piece.shape)
-        result.append(_Piece(sender, piece.receiver, piece.box))
+    for i in np.argsort(-sizes, kind="stable").tolist():
+        receiver, cell = int(receivers[i]), cells[chosen[i]]
+        sender = receiver
+        if old[receiver] != cell:
+            far = ends.distances[:, receiver] if not in_turn else sent
+            sender = min(holders[cell], key=lambda h: (sent[h], far[h]))
+            sent[sender] += int(sizes[i])
+        box = tuple((a, b) for a, b in found[i].tolist())
+        result.append(_Piece(sender, receiver, box))
     return sorted(result, key=lambda p: (p.receiver, p.box))
 
 
-def _common(box: Box, other: Box) -> Box | None:
-    common = tuple(
-        (max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, other, strict=True)
-    )
-    return None if any(a >= b for a, b in common) else common
+def _common(
+    new: Sequence[Box], cells: Sequence[Box]
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.int64]]:
+    """Receivers, cells that they want of, and the boxes that are in both."""
+    rank = len(new[0])
+    wanted = np.array(new, np.int64).reshape(len(new), 1, rank, 2)
+    held = np.array(cells, np.int64).reshape(1, len(cells), rank, 2)
+    start = np.maximum(wanted[..., 0], held[..., 0])
+    stop = np.minimum(wanted[..., 1], held[..., 1])
+    receivers, chosen = np.nonzero((start < stop).all(-1))
+    both = np.stack([start, stop], -1)[receivers, chosen]
+    return receivers, chosen, both
 
 
 def _cut(piece: _Piece, unit: Shape) -> Iterator[_Piece]:

@@ -18,7 +18,11 @@ from shardwright.redistribution.exchange_boxes import (
     corners,
     cut_exchange,
 )
-from shardwright.redistribution.ordered import cheapest_ordered, ordered_problem
+from shardwright.redistribution.ordered import (
+    MAX_VISITED,
+    cheapest_ordered,
+    ordered_problem,
+)
 from shardwright.redistribution.project import split_axis
 from shardwright.redistribution.sequences import Prices
 from shardwright.topology import member_distances
@@ -29,6 +33,12 @@ MAX_MEMBERS = 1024
 
 MAX_FEW = 16
 """Most rounds of an exchange that competes with collectives on launches."""
+
+MAX_LEG_VISITED = 500
+"""Most states that a search looks at where the change is one of several."""
+
+TIE = 1e-9
+"""Seconds that differ by less than this share are equal."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,13 +60,17 @@ def routes(request: Request) -> Iterator[tuple[str, tuple[Step, ...]]]:
 
     The layouts have one view and the same partial axes.
     """
+    tile = request.source.view_tile_shape(request.shape)
+    below = math.inf
+    for step in _exchanges(request):
+        below = min(below, request.prices.path((step,), tile).seconds)
+        yield "exchange", (step,)
     ordered = ordered_problem(request.shape, request.source, request.target)
     if ordered is not None:
-        steps = cheapest_ordered(ordered, request.prices)
+        visited = MAX_LEG_VISITED if request.is_leg else MAX_VISITED
+        steps = cheapest_ordered(ordered, request.prices, below * (1 + TIE), visited)
         if steps is not None:
             yield "sequence", steps
-    for step in _exchanges(request):
-        yield "exchange", (step,)
 
 
 def few_launches(request: Request) -> Iterator[Exchange]:
