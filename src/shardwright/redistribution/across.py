@@ -18,7 +18,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache, partial
 
 from shardwright.errors import PlanError
 from shardwright.program.layout import Box, Layout
@@ -35,13 +35,20 @@ from shardwright.redistribution.choose import (
 from shardwright.redistribution.common import on_common_mesh
 from shardwright.redistribution.exchange_boxes import Ends, boxes, corners
 from shardwright.redistribution.joined import joined
-from shardwright.redistribution.ordered import matches, room_elements
+from shardwright.redistribution.matching import matches
+from shardwright.redistribution.ordered import room_elements
 from shardwright.redistribution.ranking import family_of, priced, ranked_by_price
 from shardwright.redistribution.relays import alike, cut_further
 from shardwright.redistribution.routes import MAX_MEMBERS, Request, exchanges
 from shardwright.redistribution.sequences import Prices
 from shardwright.redistribution.slabs import within
-from shardwright.topology import Network, Topology, member_distances, step_seconds
+from shardwright.topology import (
+    Network,
+    Topology,
+    fastest_bandwidth,
+    launch_seconds,
+    member_distances,
+)
 
 MAX_RELAYS = 8
 """Most relays of one kind that are priced, those most like the end."""
@@ -98,8 +105,8 @@ def _plan_on_one(
     may_gain = has_levels(topology, source.mesh) and schedule.num_collectives > 0
     if not may_gain or not _can_join(shape, schedule):
         return schedule
-    tries = _tries(shape, dtype, joined(source), joined(target), topology)
-    found = _cheapest(shape, dtype, source, target, topology, tries, schedule.seconds)
+    more = _ways(shape, dtype, joined(source), joined(target), topology)
+    found = _cheapest(shape, dtype, source, target, topology, more, schedule.seconds)
     return found or schedule
 
 
@@ -137,14 +144,14 @@ def _plan_across(
         )
     if math.prod(shape) == 0:
         local = without_elements(*(x.tile_shape(shape) for x in (source, target)))
-        empty = _Try(_all_devices(source, target), None, (), lambda: local)
-        tries = iter((empty,))
-    else:
-        tries = _tries(shape, dtype, source, target, topology)
+        every = _all_devices(source, target)
+        request = Request(shape, source, target, Prices(topology, every, dtype))
+        return chosen(request, [priced(request, "local", local)], 0, steps_mesh=every)
+    ways_ = _ways(shape, dtype, source, target, topology)
     if old == new and _can_join(shape, Change(source, target)):
-        more = _tries(shape, dtype, joined(source), joined(target), topology)
-        tries = itertools.chain(tries, more)
-    found = _cheapest(shape, dtype, source, target, topology, tries, math.inf)
+        more = _ways(shape, dtype, joined(source), joined(target), topology)
+        ways_ = itertools.chain(ways_, more)
+    found = _cheapest(shape, dtype, source, target, topology, ways_, math.inf)
     if found is None:
         raise PlanError(
             f"a move of shape {shape} from {source} to {target} takes too many pieces"
@@ -158,23 +165,24 @@ def _cheapest(
     source: Layout,
     target: Layout,
     topology: Topology,
-    tries: Iterator[_Try],
+    ways_: Iterator[_Way],
     below: float,
 ) -> Schedule | None:
     """The cheapest of those that take fewer than `below` seconds, or None."""
     found: list[tuple[Alternative, Mesh]] = []
-    for a_try in tries:
-        prices = Prices(topology, a_try.mesh, dtype)
-        if a_try.step is not None:
-            moving = step_seconds(topology, a_try.mesh, a_try.step, a_try.tile, dtype)
-            if moving >= below:
-                continue
-        steps = a_try.steps()
+    for way in ways_:
+        if way.least >= below:
+            continue
+        prices = Prices(topology, way.mesh, dtype)
         request = Request(shape, source, target, prices)
-        candidate = priced(request, family_of(steps), steps)
-        if candidate.seconds < below or math.isinf(below):
-            found.append((candidate, a_try.mesh))
-            below = min(below, candidate.seconds)
+        for step in way.moves:
+            if prices.step_seconds(step, way.tile) + way.rest >= below:
+                continue
+            steps = (*way.before(), step, *way.after())
+            candidate = priced(request, family_of(steps), steps)
+            if candidate.seconds < below or math.isinf(below):
+                found.append((candidate, way.mesh))
+                below = min(below, candidate.seconds)
     if not found:
         return None
     ranked = ranked_by_price(candidate for candidate, _ in found)
@@ -185,6 +193,7 @@ def _cheapest(
     return chosen(request, alike, bound, steps_mesh=best)
 
 
+@lru_cache(maxsize=1 << 12)
 def _bound(shape: tuple[int, ...], source: Layout, target: Layout) -> int:
     """Elements that the device which misses most must receive."""
     held = _boxes(source, shape)
@@ -195,6 +204,7 @@ def _bound(shape: tuple[int, ...], source: Layout, target: Layout) -> int:
     return max(_missing(held.get(d, nothing), box) for d, box in wanted.items())
 
 
+@lru_cache(maxsize=1 << 10)
 def _boxes(layout: Layout, shape: tuple[int, ...]) -> dict[int, Box]:
     """What each logical device holds."""
     mesh = layout.mesh
@@ -222,67 +232,71 @@ class Change:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Try:
-    """Steps on a mesh, made when asked for, and the one of them between meshes.
+class _Way:
+    """A step over all devices of a mesh, one of `moves`, and a leg before or after it.
 
-    That step, on a tile of this shape, takes part of the time in any case.
+    `tile` is the step's own. The leg takes `rest` seconds or more, all `least` or more.
     """
 
     mesh: Mesh
-    step: Step | None
+    moves: Iterator[Step]
     tile: tuple[int, ...]
-    steps: Callable[[], tuple[Step, ...]]
+    least: float
+    rest: float
+    before: Callable[[], tuple[Step, ...]] = tuple
+    after: Callable[[], tuple[Step, ...]] = tuple
 
 
-def _tries(
+def _ways(
     shape: tuple[int, ...],
     dtype: str,
     source: Layout,
     target: Layout,
     topology: Topology,
-) -> Iterator[_Try]:
+) -> Iterator[_Way]:
     old, new = _devices(source.mesh), _devices(target.mesh)
     network = topology.network
     tiles = [x.tile_shape(shape) for x in (source, target)]
     limit = room_elements(dtype, *tiles)
-    both = Mesh(((DEVICES, len(old | new)),), tuple(sorted(old | new)))
 
     @cache
     def leg(one: Layout, other: Layout) -> tuple[Step, ...]:
         prices = Prices(topology, one.mesh, dtype)
         return leg_steps(Request(shape, one, other, prices, is_leg=True))
 
-    def first(step: Step, relay: Layout) -> _Try:
-        steps = lambda: (step, *leg(relay, target))  # noqa: E731 - used once
-        return _Try(target.mesh, step, tiles[0], steps)
+    def least(one: Layout, other: Layout) -> float:
+        missing = _bound(shape, one, other) * dtype_bits(dtype) / 8
+        seconds = max(launch_seconds(topology), missing / fastest_bandwidth(topology))
+        return seconds if missing else 0.0
 
-    def last(relay: Layout, step: Step) -> _Try:
-        steps = lambda: (*leg(source, relay), step)  # noqa: E731 - used once
-        return _Try(source.mesh, step, relay.tile_shape(shape), steps)
+    def way(mesh: Mesh, one: Layout, other: Layout) -> _Way:
+        moves = _moves(mesh, shape, one, other, network)
+        rest = least(source, one) + least(other, target)
+        return _Way(
+            mesh,
+            moves,
+            one.tile_shape(shape),
+            rest + least(one, other),
+            rest,
+            partial(leg, source, one) if one != source else tuple,
+            partial(leg, other, target) if other != target else tuple,
+        )
 
     if old <= new and not source.partial:
         for relay in [target, *_relays(shape, target, source, limit)]:
-            for step in _moves(target.mesh, shape, source, relay, network):
-                yield first(step, relay)
+            yield way(target.mesh, source, relay)
     if new <= old:
         whole = source.without_partial()
         for relay in [whole, *_relays(shape, source, target, limit)]:
-            for step in _moves(source.mesh, shape, relay, target, network):
-                yield last(relay, step)
+            yield way(source.mesh, relay, target)
     if not old <= new and not new <= old:
-        both = _all_devices(source, target)
-        for step in _moves(both, shape, source, target, network):
-            yield _alone(both, step, tiles[0])
+        yield way(_all_devices(source, target), source, target)
 
 
 def _all_devices(source: Layout, target: Layout) -> Mesh:
     """One axis of every device of either mesh."""
     ids = sorted(_devices(source.mesh) | _devices(target.mesh))
     return Mesh(((DEVICES, len(ids)),), tuple(ids))
-
-
-def _alone(mesh: Mesh, step: Step, tile: tuple[int, ...]) -> _Try:
-    return _Try(mesh, step, tile, lambda: (step,))
 
 
 def _relays(

@@ -3,8 +3,8 @@
 Cuts of one dim into 2 and into 3, say. Tiles must then be whole ranges of indices, so
 collectives act on the minor axes of a dim alone, as in the published planners: a
 state is, per dim, the ordered atoms that cut it; the moves are slice, all-gather,
-all-to-all of minor axes, and any permute between states of equal tiles. Dijkstra
-over all states, of which there are few: such meshes have few axes.
+all-to-all of minor axes, and any permute between states of equal tiles. The cheapest
+way is found over all states, of which there are few: such meshes have few axes.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import dataclasses
 import heapq
 import itertools
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from shardwright.program.layout import Layout
 from shardwright.program.mesh import Mesh, SubAxis
@@ -31,7 +30,14 @@ from shardwright.program.schedule import (
     count_collectives,
 )
 from shardwright.program.types import dtype_bits
+from shardwright.redistribution.matching import (
+    Dims,
+    arrangements,
+    begun_alike,
+    matches,
+)
 from shardwright.redistribution.project import cut_points, is_chain, split_axis
+from shardwright.redistribution.remaining import Remaining
 from shardwright.redistribution.sequences import Cost, Prices
 from shardwright.topology import (
     Network,
@@ -40,8 +46,6 @@ from shardwright.topology import (
     next_seconds,
     step_bytes,
 )
-
-Dims = tuple[tuple[int, ...], ...]
 
 MAX_ATOMS = 6
 """Most atoms that may move: states grow with their factorial."""
@@ -162,31 +166,38 @@ def cheapest_ordered(
 ) -> tuple[Step, ...] | None:
     """Steps of the cheapest path, None where none takes fewer than `below` seconds.
 
-    One permute at most, which is enough (Rink et al. 2021). The search gives up after
-    so many states.
+    One permute at most, which is enough (Rink et al. 2021). States are looked at in
+    the order of what they take at least to the target (A*, Hart et al. 1968). The
+    search gives up after so many.
     """
     tiles = (problem.tile(d) for d in (problem.source, problem.target))
     limit = room_elements(prices.dtype, *tiles)
     order = count()
-    queue: list[tuple[Cost, int, tuple[Step, ...], _State]] = [
-        (Cost(), next(order), (), _State(problem.source))
+    queue: list[tuple[Cost, int, Cost, tuple[Step, ...], _State]] = [
+        (Cost(), next(order), Cost(), (), _State(problem.source))
     ]
     done: set[_State] = set()
-    permutes = _Permutes(problem, prices.topology.network)
+    sizes = [atom.size for atom in problem.atoms]
+    remaining = Remaining(problem.shape, sizes, problem.target, prices)
+    permutes = _Permutes(problem, prices.topology.network, remaining)
     while queue and len(done) < max_visited:
-        cost, _, steps, state = heapq.heappop(queue)
+        _, _, cost, steps, state = heapq.heappop(queue)
         if state.dims == problem.target and not state.pending:
             return steps
         if state in done:
             continue
         done.add(state)
-        for step, after in _moves(problem, state, permutes):
+        left = below - cost.seconds
+        for step, after in _moves(problem, state, permutes, left):
             if after in done or math.prod(problem.tile(after.dims)) > limit:
                 continue
-            entry = _extended(problem, prices, cost, step, state, after)
-            if entry[0].seconds < below:
-                entry_steps = steps if step is None else (*steps, step)
-                heapq.heappush(queue, (entry[0], next(order), entry_steps, entry[1]))
+            total, after = _extended(problem, prices, cost, step, state, after)
+            expected = total.seconds + remaining.seconds(after.dims)
+            if expected < below:
+                after_steps = steps if step is None else (*steps, step)
+                rank = dataclasses.replace(total, seconds=expected)
+                entry = (rank, next(order), total, after_steps, after)
+                heapq.heappush(queue, entry)
     return None
 
 
@@ -216,7 +227,7 @@ def _extended(
 
 
 def _moves(
-    problem: Ordered, state: _State, permutes: _Permutes
+    problem: Ordered, state: _State, permutes: _Permutes, left: float
 ) -> Iterator[tuple[Step | None, _State]]:
     dims = state.dims
     if dims == problem.target:
@@ -242,7 +253,7 @@ def _moves(
                     after = then({d: kept, e: (*dims[e], *tail)})
                     yield AllToAll(e, d, problem.axes(tail)), after
     if not state.permuted:
-        for after, step in permutes.of(dims):
+        for after, step in permutes.of(dims, left):
             yield step, _State(after, True)
 
 
@@ -253,22 +264,30 @@ def _set(dims: Dims, changes: dict[int, tuple[int, ...]]) -> Dims:
 class _Permutes:
     """The permutes of one search, made once each and not too many in all."""
 
-    def __init__(self, problem: Ordered, network: Network) -> None:
+    def __init__(
+        self, problem: Ordered, network: Network, remaining: Remaining
+    ) -> None:
         self._problem = problem
         self._network = network
-        self._made: dict[Dims, list[tuple[Dims, Permute]]] = {}
-        self._left = MAX_PERMUTES
+        self._remaining = remaining
+        self._found: dict[Dims, list[Dims]] = {}
+        self._made: dict[tuple[Dims, Dims], Permute] = {}
 
-    def of(self, dims: Dims) -> Sequence[tuple[Dims, Permute]]:
-        """Arrangements to which a permute leads from here."""
-        if dims not in self._made:
-            found = list(itertools.islice(_permutes(self._problem, dims), self._left))
-            self._left -= len(found)
-            self._made[dims] = [
-                (after, _permute(self._problem, dims, after, self._network))
-                for after in found
-            ]
-        return self._made[dims]
+    def of(self, dims: Dims, left: float) -> Iterator[tuple[Dims, Permute]]:
+        """Arrangements to which a permute leads from here, if in so many seconds."""
+        if dims not in self._found:
+            few = itertools.islice(_permutes(self._problem, dims), MAX_PERMUTES)
+            self._found[dims] = list(few)
+        once = self._remaining.permute_seconds(dims)
+        for after in self._found[dims]:
+            if once + self._remaining.seconds(after) >= left:
+                continue
+            pair = dims, after
+            if pair not in self._made:
+                if len(self._made) == MAX_PERMUTES:
+                    return
+                self._made[pair] = _permute(self._problem, *pair, self._network)
+            yield after, self._made[pair]
 
 
 def _permutes(problem: Ordered, dims: Dims) -> Iterator[Dims]:
@@ -289,49 +308,6 @@ def _permutes(problem: Ordered, dims: Dims) -> Iterator[Dims]:
         after = tuple(f + t for f, t in zip(fronts, tails, strict=True))
         if after != dims:
             yield after
-
-
-def begun_alike(
-    sizes: Sequence[int], cuts: Sequence[int], wanted: Sequence[Sequence[int]]
-) -> tuple[list[tuple[int, ...]], list[int]]:
-    """For each dim the wanted atoms that fit its cuts, and the cuts that remain."""
-    fronts: list[tuple[int, ...]] = []
-    left: list[int] = []
-    for total, atoms in zip(cuts, wanted, strict=True):
-        ways = total
-        front: list[int] = []
-        for atom in atoms:
-            if ways % sizes[atom]:
-                break
-            ways //= sizes[atom]
-            front.append(atom)
-        fronts.append(tuple(front))
-        left.append(ways)
-    return fronts, left
-
-
-def arrangements(
-    sizes: Sequence[int], ways: Sequence[int], atoms: frozenset[int]
-) -> Iterator[Dims]:
-    """All ordered choices of atoms that cut the dims in so many ways."""
-    if not ways:
-        yield ()
-        return
-    for first in _orders(sizes, ways[0], atoms):
-        for rest in arrangements(sizes, ways[1:], atoms - set(first)):
-            yield (first, *rest)
-
-
-def _orders(
-    sizes: Sequence[int], ways: int, atoms: frozenset[int]
-) -> Iterator[tuple[int, ...]]:
-    if ways == 1:
-        yield ()
-        return
-    for atom in sorted(atoms):
-        if ways % sizes[atom] == 0:
-            for rest in _orders(sizes, ways // sizes[atom], atoms - {atom}):
-                yield (atom, *rest)
 
 
 def _permute(
@@ -359,67 +335,3 @@ def _cells(
             if atom in at:
                 cell = cell * sizes[atoms.index(atom)] + at[atom]
     return cell
-
-
-def matches(
-    held: Sequence[Hashable],
-    wanted: Sequence[Hashable],
-    distances: NDArray[np.int64] | None = None,
-    ids: Sequence[int] | None = None,
-) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Ways to pair senders with receivers of equal tiles, themselves where they can.
-
-    Where `distances` are given by [sender, receiver]: the least distance in all first,
-    then the shortest longest way; then in turn, and in the order of the devices' ids.
-    None where a tile is wanted by more members than have one to spare.
-    """
-    same = [
-        (member, member)
-        for member, (old, new) in enumerate(zip(held, wanted, strict=True))
-        if old == new
-    ]
-    stays = {member for member, _ in same}
-    groups = _groups(held, wanted, stays)
-    if any(len(holders) < len(members) for holders, members in groups):
-        return
-    everyone = _groups(held, wanted, set())
-    found: list[list[tuple[int, int]]] = []
-    if distances is not None:
-        far = distances.astype(np.float64) ** 4
-        found.append([*same, *(p for g in groups for p in _nearest(*g, distances))])
-        found.append([*same, *(p for g in groups for p in _nearest(*g, far))])
-        found.append([p for g in everyone for p in _nearest(*g, far)])
-    found.append([*same, *(p for g in groups for p in zip(*g, strict=False))])
-    if ids is not None:
-        for some, kept in ((groups, same), (everyone, [])):
-            by_id = ([sorted(side, key=ids.__getitem__) for side in g] for g in some)
-            found.append([*kept, *(p for g in by_id for p in zip(*g, strict=False))])
-    done = (tuple(sorted(pairs, key=lambda p: p[1])) for pairs in found)
-    yield from dict.fromkeys(done)
-
-
-def _groups(
-    held: Sequence[Hashable], wanted: Sequence[Hashable], without: set[int]
-) -> list[tuple[list[int], list[int]]]:
-    """Of each tile that is wanted, who holds it and who wants it."""
-    spare: dict[Hashable, list[int]] = {}
-    asking: dict[Hashable, list[int]] = {}
-    for member, (old, new) in enumerate(zip(held, wanted, strict=True)):
-        if member not in without:
-            spare.setdefault(old, []).append(member)
-            asking.setdefault(new, []).append(member)
-    return [(spare.get(cell, []), members) for cell, members in asking.items()]
-
-
-def _nearest(
-    holders: Sequence[int],
-    members: Sequence[int],
-    distances: NDArray[np.int64] | NDArray[np.float64],
-) -> Iterator[tuple[int, int]]:
-    """A holder of its own for each member, at the least distance in all."""
-    if len(holders) == 1:
-        yield holders[0], members[0]
-        return
-    rows, columns = linear_sum_assignment(distances[np.ix_(holders, members)])
-    for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
-        yield holders[row], members[column]

@@ -18,13 +18,13 @@ from shardwright.program.layout import Layout
 from shardwright.program.mesh import Mesh, SubAxis, ways
 from shardwright.program.schedule import Permute, Slice, Step
 from shardwright.redistribution.exchange_boxes import corners
-from shardwright.redistribution.ordered import (
+from shardwright.redistribution.matching import (
     Dims,
     arrangements,
     begun_alike,
     matches,
-    primes,
 )
+from shardwright.redistribution.ordered import primes
 from shardwright.redistribution.routes import Request, moving_part
 from shardwright.topology import member_distances
 

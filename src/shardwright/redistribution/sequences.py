@@ -37,7 +37,12 @@ from shardwright.redistribution.moves import (
     start,
 )
 from shardwright.redistribution.project import Problem, tile_elements
-from shardwright.topology import Topology, schedule_bytes, schedule_seconds
+from shardwright.topology import (
+    Topology,
+    schedule_bytes,
+    schedule_seconds,
+    step_seconds,
+)
 
 MoveSet = tuple[Callable[[Problem, State], Iterator[Move]], ...]
 
@@ -62,6 +67,10 @@ class Prices:
     topology: Topology
     mesh: Mesh
     dtype: str
+
+    def step_seconds(self, step: Step, tile: tuple[int, ...]) -> float:
+        """Modelled seconds of one step on a tile of this shape."""
+        return step_seconds(self.topology, self.mesh, step, tile, self.dtype)
 
     def path(self, steps: tuple[Step, ...], tile: tuple[int, ...]) -> Cost:
         """Price of steps in a row that begin on a tile of this shape."""

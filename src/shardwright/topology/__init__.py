@@ -2,6 +2,7 @@
 
 from shardwright.topology.cost import (
     copy_seconds,
+    fastest_bandwidth,
     launch_seconds,
     next_seconds,
     op_seconds,
@@ -22,6 +23,7 @@ __all__ = [
     "axes_of_groups",
     "check_fits",
     "copy_seconds",
+    "fastest_bandwidth",
     "for_platform",
     "launch_seconds",
     "member_distances",

@@ -137,6 +137,14 @@ def launch_seconds(topology: Topology) -> float:
     return network.hop_seconds if is_torus else network.launch_seconds
 
 
+def fastest_bandwidth(topology: Topology) -> float:
+    """Bytes/s that a device receives at best, over all its links at once."""
+    network = topology.network
+    if isinstance(network, Torus):
+        return 2 * len(network.shape) * network.link_bandwidth
+    return network.device_bandwidth
+
+
 def op_seconds(
     topology: Topology, flops: float, bytes_touched: float, dtype: str
 ) -> float:
