@@ -21,5 +21,9 @@ class PlanError(ShardwrightError):
     """A plan that cannot be made or carried out as asked."""
 
 
+class CheckSizeError(PlanError):
+    """A schedule too large for the exact check."""
+
+
 class VerificationError(ShardwrightError):
     """A check of a schedule or of a partitioned program that failed."""

@@ -16,7 +16,7 @@ from collections.abc import Container
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwright.errors import PlanError
+from shardwright.errors import CheckSizeError, PlanError
 from shardwright.program.layout import Box, Layout
 from shardwright.program.mesh import Mesh, SubAxis, positions_by_group, ways
 from shardwright.program.schedule import (
@@ -44,7 +44,7 @@ def check_schedule(schedule: Schedule) -> None:
     """Raise a PlanError unless the steps take source to target exactly.
 
     A schedule that is too large to follow element by element, after all that moves
-    as one has been joined, is a PlanError as well: nothing passes unseen.
+    as one has been joined, is a CheckSizeError, a PlanError: nothing passes unseen.
     """
     if schedule.slabs is not None:  # all slabs are alike
         part = dataclasses.replace(schedule, shape=schedule.slabs.shape, slabs=None)
@@ -56,7 +56,7 @@ def check_schedule(schedule: Schedule) -> None:
         _check_boxes(problem)
         return
     if count > MAX_ELEMENTS:
-        raise PlanError(
+        raise CheckSizeError(
             f"schedule {schedule.source} -> {schedule.target} of shape "
             f"{schedule.shape} is too large to check: {count} elements"
         )

@@ -386,6 +386,7 @@ def _leg(request: Request, source: Layout, target: Layout) -> tuple[Step, ...]:
     return leg_steps(dataclasses.replace(request, source=source, target=target))
 
 
+@lru_cache(maxsize=1 << 14)
 def leg_steps(request: Request) -> tuple[Step, ...]:
     """The cheapest steps for a change that is one of several on the way."""
     return _ranked(request)[0].steps

@@ -47,6 +47,7 @@ from shardwright.topology.groups import axes_of_groups
 from shardwright.topology.machine import Switched, Topology, Torus
 from shardwright.topology.scattered import (
     GroupRate,
+    first_positions,
     groups_of,
     scattered_permute,
     scattered_rate,
@@ -358,7 +359,7 @@ def _permute_rate(
     is_torus = isinstance(network, Torus) and mesh.num_devices <= MAX_ROUTED
     if mesh.device_ids is not None or inside is None or is_torus:
         return scattered_permute(network, groups_of(mesh, axes), moving)
-    places = _member_positions(mesh, axes)
+    places = first_positions(mesh, axes)
     routes = [(places[s], places[t]) for s, t in moving]
     if isinstance(network, Torus):
         return _torus_routes(network, digits, routes)
@@ -370,15 +371,6 @@ def _permute_rate(
     groups = network.island // inside
     crossing = max(leaving.values(), default=0) * groups / network.island_bandwidth
     return network.launch_seconds, max(1 / network.device_bandwidth, crossing)
-
-
-def _member_positions(mesh: Mesh, axes: tuple[SubAxis, ...]) -> list[int]:
-    """Row-major positions of the members of the group that holds position 0."""
-    places = [0]
-    for axis in axes:
-        stride = mesh.stride(axis)
-        places = [p + k * stride for p in places for k in range(axis.size)]
-    return places
 
 
 def _torus_routes(

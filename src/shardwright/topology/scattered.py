@@ -39,8 +39,19 @@ class GroupRate:
 
 def groups_of(mesh: Mesh, axes: tuple[SubAxis, ...]) -> Groups:
     """Devices, by their own numbers, of every group over the axes."""
-    ids = np.array([mesh.device_id(p) for p in range(mesh.num_devices)])
-    return ids[positions_by_group(mesh, axes)]
+    positions = positions_by_group(mesh, axes)
+    return (
+        positions if mesh.device_ids is None else np.array(mesh.device_ids)[positions]
+    )
+
+
+def first_positions(mesh: Mesh, axes: tuple[SubAxis, ...]) -> list[int]:
+    """Row-major positions of the members of the group that holds position 0."""
+    places = [0]
+    for axis in axes:
+        stride = mesh.stride(axis)
+        places = [p + k * stride for p in places for k in range(axis.size)]
+    return places
 
 
 def scattered_rate(network: Network, groups: Groups) -> GroupRate:
@@ -127,7 +138,7 @@ def member_distances(
 
     Hops on a torus; else 0 to oneself, 1 within an island, and more to another.
     """
-    row = groups_of(mesh, axes)[0]
+    row = np.array([mesh.device_id(p) for p in first_positions(mesh, axes)])
     one, other = row[:, None], row[None, :]
     if isinstance(network, Switched):
         across = one // network.island != other // network.island
