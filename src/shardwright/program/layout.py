@@ -83,8 +83,8 @@ class Layout:
     def parse(cls, mesh: Mesh, text: str) -> Layout:
         """Read `a b, c` (one entry a dim, `-` or nothing for an uncut dim).
 
-        Sub-axes are written `x:(1)2`. A partial axis follows a bar, as in
-        `a, - | sum b`.
+        Sub-axes are written `x:(1)2`. Partial axes follow a bar, as in `a | sum b c`
+        and `a | sum b | max c`.
 
         >>> mesh = Mesh((("a", 2), ("b", 4)))
         >>> str(Layout.parse(mesh, "a b:(1)2, -"))
@@ -94,7 +94,7 @@ class Layout:
         entries = body.split(",") if body.strip() else []
         dims = tuple(_parse_axes(mesh, entry) for entry in entries)
         partial: list[tuple[SubAxis, str]] = []
-        for clause in filter(None, (c.strip() for c in tail.split(","))):
+        for clause in filter(None, (c.strip() for c in re.split("[|,]", tail))):
             reducer, _, axes = clause.partition(" ")
             if reducer not in REDUCERS:
                 raise LayoutError(

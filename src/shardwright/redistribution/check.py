@@ -27,6 +27,7 @@ from shardwright.program.schedule import (
     Shuffle,
     Step,
 )
+from shardwright.redistribution.check_pieces import check_pieces, follows_units
 from shardwright.redistribution.exchange_boxes import corners
 from shardwright.redistribution.shrink import shrink
 from shardwright.redistribution.simulate import Tiles, simulate
@@ -54,6 +55,11 @@ def check_schedule(schedule: Schedule) -> None:
     count = problem.mesh.num_devices * math.prod(problem.source_tile)
     if count > MANY_ELEMENTS and _is_plain_exchange(problem):
         _check_boxes(problem)
+        return
+    if count > MANY_ELEMENTS and _is_dealt(problem):
+        check_pieces(
+            problem.source, problem.target, problem.shape, problem.steps, problem.owed
+        )
         return
     if count > MAX_ELEMENTS:
         raise CheckSizeError(
@@ -283,6 +289,14 @@ def _shrunk(check: _Check) -> _Check | None:
 def _is_plain_exchange(check: _Check) -> bool:
     is_exchange = len(check.steps) == 1 and isinstance(check.steps[0], Exchange)
     return is_exchange and not (check.kept or check.owed or check.unreduced)
+
+
+def _is_dealt(check: _Check) -> bool:
+    """Whether the steps reduce by exchanges of runs of units alone."""
+    if check.kept or check.unreduced or check.shape != check.target_shape:
+        return False
+    tiles = check.source_tile, check.target.tile_shape(check.shape)
+    return bool(check.owed) and follows_units(check.steps, *tiles)
 
 
 def _check_boxes(check: _Check) -> None:
