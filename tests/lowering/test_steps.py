@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -9,12 +11,12 @@ from hypothesis import given, settings
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from shardwright.lowering import schedules_module
-from shardwright.program import Layout, Mesh, Schedule
+from shardwright.program import Fold, Layout, Mesh, Schedule
 from shardwright.redistribution import plan_schedule, simulate
 from shardwright.runtime.call import sharded_call
 from shardwright.runtime.dtypes import jax_dtype
 from shardwright.topology import preset
-from tests.redistribution.problems import Change, even_changes, uneven_changes
+from tests.redistribution.problems import BYTES, Change, even_changes, uneven_changes
 
 FLAT = PartitionSpec("all")
 
@@ -44,7 +46,12 @@ def random_tiles(layout: Layout, shape: tuple[int, ...], dtype: str) -> np.ndarr
 
 def compare(change: Change, dtype: str = "i32", *, topology: str = "h100x8x2") -> None:
     shape, source, target = change
-    schedule = plan_schedule(shape, dtype, source, target, preset(topology))
+    run_and_compare(plan_schedule(shape, dtype, source, target, preset(topology)))
+
+
+def run_and_compare(schedule: Schedule) -> None:
+    shape, source, target = schedule.shape, schedule.source, schedule.target
+    dtype = schedule.dtype
     tiles = random_tiles(source, shape, dtype)
     seen = tiles.reshape(len(tiles), *source.view_tile_shape(shape))
     expected = simulate(source.mesh, schedule, seen)
@@ -98,6 +105,34 @@ def test_reductions(reducer: str, dtype: str, target: str):
     mesh = Mesh((("x", 2), ("y", 4)))
     source = Layout.parse(mesh, f"-, - | {reducer} x y")
     compare(((8, 4), source, Layout.parse(mesh, target)), dtype)
+
+
+REDUCTIONS = [
+    ("sum", "f32"),
+    ("sum", "bf16"),
+    ("sum", "ui8"),
+    ("sum", "complex<f32>"),
+    ("max", "f32"),
+    ("max", "bf16"),
+    ("min", "i32"),
+    ("prod", "i32"),
+    ("or", "i1"),
+    ("and", "i1"),
+    ("or", "ui32"),
+]
+
+
+@pytest.mark.parametrize(("reducer", "dtype"), REDUCTIONS)
+def test_folds(reducer: str, dtype: str):
+    """Parts laid side by side, and those that are dealt out, are reduced alike."""
+    mesh = Mesh((("a", 2), ("b", 2), ("c", 2)))
+    source = Layout.parse(mesh, f"b a, - | {reducer} c")
+    plan = plan_schedule((24, 4), dtype, source, Layout.parse(mesh, "a b, c"), BYTES)
+    ways = [c.steps for c in (plan, *plan.alternatives)]
+    folds = [steps for steps in ways if any(isinstance(s, Fold) for s in steps)]
+    assert len(folds) > 1
+    for steps in folds:
+        run_and_compare(dataclasses.replace(plan, steps=steps))
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "i1", "i8", "ui32", "complex<f32>"])

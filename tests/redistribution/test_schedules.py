@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 
 from shardwright.errors import PlanError
 from shardwright.program import AllToAll, Layout, Mesh, ReduceScatter, Schedule
@@ -16,6 +16,8 @@ from shardwright.redistribution import (
     plan_schedule,
     simulate,
 )
+from shardwright.redistribution.bound import by_boxes, by_digits
+from shardwright.redistribution.project import project
 from shardwright.topology import Topology, preset
 from tests.redistribution.problems import BYTES, Change, even_changes, uneven_changes
 
@@ -108,6 +110,25 @@ def test_partial_changes_are_exact(change: Change):
     assert schedule.bytes_received >= schedule.lower_bound
     for other in schedule.alternatives:
         check_schedule(dataclasses.replace(schedule, steps=other.steps))
+
+
+@settings(max_examples=200)
+@given(even_changes("sum"))
+def test_the_bound_is_the_same_by_digits_and_by_boxes(change: Change):
+    problem = project(*change)
+    assume(problem is not None)
+    assert problem is not None
+    assert by_digits(problem, *change) == by_boxes(*change)
+
+
+@settings(max_examples=100)
+@given(even_changes("sum"))
+def test_partial_changes_come_close_to_the_bound(change: Change):
+    schedule = plan(change, BYTES)
+    assert schedule.lower_bound >= lower_bound(change[0], "f32", *change[1:])
+    least = min(c.bytes_received for c in (schedule, *schedule.alternatives))
+    # Elements are indivisible, and there are few here.
+    assert schedule.lower_bound <= least <= schedule.lower_bound + 4 * 4
 
 
 @given(uneven_changes())

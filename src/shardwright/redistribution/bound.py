@@ -18,7 +18,8 @@ devices,
     bound = max( max_d |T_d|,  (N (p - 1) - N / M + sum_d |T_d|) / D ).
 
 For p devices this is (p-1)/p N for a reduce-scatter and 2 (p-1)/p N for an
-all-reduce, which both reach. D counts every device of the mesh that plays a part or
+all-reduce, which both reach. Where the work cannot be shared out evenly the least is
+more, and `shares` finds it. D counts every device of the mesh that plays a part or
 stands idle: replicas can share the work, and the bound says so. Elements are taken
 to travel whole; a message carries one value.
 
@@ -51,13 +52,13 @@ def lower_bound(
         return 0
     problem = project(shape, source, target)
     if problem is None:
-        elements = _by_boxes(shape, source, target)
+        elements = by_boxes(shape, source, target)
     else:
-        elements = _by_digits(problem, shape, source, target)
+        elements = by_digits(problem, shape, source, target)
     return -(-elements * dtype_bits(dtype) // 8)
 
 
-def _by_digits(
+def by_digits(
     problem: Problem, shape: tuple[int, ...], source: Layout, target: Layout
 ) -> int:
     """Elements, where source and target share digits: no device is looked at.
@@ -124,7 +125,7 @@ def _agreed_ways(problem: Problem, source: Layout, target: Layout) -> int:
 # Where there are no common digits ----------------------------------------------
 
 
-def _by_boxes(shape: tuple[int, ...], source: Layout, target: Layout) -> int:
+def by_boxes(shape: tuple[int, ...], source: Layout, target: Layout) -> int:
     """Elements, by comparing the boxes of every device of the axes in use."""
     if source.partial != target.partial:
         return _of_partial_boxes(shape, source, target)
