@@ -46,7 +46,7 @@ from shardwright.redistribution.sequences import (
     by_digits,
     cheapest_path,
 )
-from shardwright.redistribution.shares import cheapest_shares, work_of
+from shardwright.redistribution.shares import cheapest_shares, least_load, work_of
 from shardwright.topology import Switched, Topology
 
 MAX_DETOUR_ATOMS = 6
@@ -112,7 +112,7 @@ def _dealt_out(request: Request, bound: int) -> tuple[list[Alternative], int]:
         return [], bound
     shares = cheapest_shares(work)
     dtype = request.prices.dtype
-    elements = math.ceil(shares.load * work.unit - 1e-6)
+    elements = math.ceil(least_load(work, shares) * work.unit - 1e-6)
     tiles = (x.tile_shape(shape) for x in (source, target))
     steps = dealt(work, shares, room_elements(dtype, *tiles))
     found = [] if steps is None else [priced(request, family_of(steps), steps)]

@@ -2,11 +2,19 @@
 
 Take one element of p parts that the devices W want. If device v reduces it, v receives
 p parts, less one if it holds a part itself, and every other device of W receives the
-total. Under any prices for what devices receive, no way to make and hand out the total
-costs less than the cheapest such v: to know all parts, the messages that join two
-parts' news are received somewhere, and at v they cost least. So the least load of the
-busiest device over all schedules is the optimum of a linear program, whose dual are
-those prices:
+total. If v does not want it and some w of W holds another part, w can add that one to
+what v sends: v receives one less, w as much as before.
+
+Under any prices for what devices receive, no way to make and hand out the total costs
+less than the cheapest such v. Let f be the first device to know all p parts. What was
+received for that is a tree of messages into f over one holder of each part, f, and
+everyone in between. Let v receive in it at the lowest price. A tree of n devices has
+n - 1 messages: one at f or more, and none below v's price. Each other device of W is
+sent something after that. With n = p, one more if f or v holds no part or both the
+same, that is what v with w = f costs, or more than what v alone does.
+
+So the least load of the busiest device over all schedules is the optimum of a linear
+program, whose dual are those prices:
 
     minimize L   where   sum of all received by d <= L   for each device d,
                          sum over v of x[e, v] = 1       for each element e.
@@ -60,8 +68,15 @@ class Block:
     wanters: tuple[int, ...]
 
     def received(self, member: int) -> int:
-        """What the member receives of an element that it reduces."""
+        """Parts that the member receives of an element which it reduces alone."""
         return len(self.holders) - any(member in some for some in self.holders)
+
+    def is_helped(self, member: int) -> bool:
+        """Whether another, which wants the element, may add its own part at last."""
+        if member in self.wanters:
+            return False
+        others = (some for some in self.holders if member not in some)
+        return any(wanter in some for some in others for wanter in self.wanters)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -184,8 +199,24 @@ def _tile_and_place(at: Shape, counts: Shape) -> tuple[Shape, int]:
 
 
 def cheapest_shares(work: Work) -> Shares:
-    """The optimum of the linear program; among equals, with the fewest messages."""
+    """The optimum where each element is reduced by one device.
+
+    Among equals, with the fewest messages.
+    """
+    return _optimum(_program(work))
+
+
+def least_load(work: Work, shares: Shares) -> float:
+    """Units that the busiest member receives at least, whoever helps whom."""
+    helped = [[b.is_helped(m) for m in range(work.members)] for b in work.blocks]
+    if not np.any(helped):
+        return shares.load
     program = _program(work)
+    fewer = program.received - np.array(helped)
+    return _optimum(dataclasses.replace(program, received=fewer)).load
+
+
+def _optimum(program: _Program) -> Shares:
     least = 1e-6 / max(1.0, float(program.received.sum()))
     price = np.append(least * program.received.ravel(), 1.0)
     found = milp(price, constraints=program.constraints(1))
