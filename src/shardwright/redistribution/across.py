@@ -93,6 +93,7 @@ def _devices(mesh: Mesh) -> set[int]:
     return {mesh.device_id(p) for p in range(mesh.num_devices)}
 
 
+@lru_cache(maxsize=1 << 14)
 def _plan_on_one(
     shape: tuple[int, ...],
     dtype: str,
@@ -120,6 +121,7 @@ def _can_join(shape: tuple[int, ...], change: Schedule | Change) -> bool:
     )
 
 
+@lru_cache(maxsize=1 << 14)
 def _plan_across(
     shape: tuple[int, ...],
     dtype: str,
