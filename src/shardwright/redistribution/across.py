@@ -33,7 +33,7 @@ from shardwright.redistribution.choose import (
     without_elements,
 )
 from shardwright.redistribution.common import on_common_mesh
-from shardwright.redistribution.exchange_boxes import Ends, boxes, corners
+from shardwright.redistribution.exchange_boxes import Ends, Worth, boxes, corners
 from shardwright.redistribution.joined import joined
 from shardwright.redistribution.matching import matches
 from shardwright.redistribution.ordered import room_elements
@@ -48,6 +48,7 @@ from shardwright.topology import (
     fastest_bandwidth,
     launch_seconds,
     member_distances,
+    permute_bandwidth,
 )
 
 MAX_RELAYS = 8
@@ -172,12 +173,18 @@ def _cheapest(
 ) -> Schedule | None:
     """The cheapest of those that take fewer than `below` seconds, or None."""
     found: list[tuple[Alternative, Mesh]] = []
+    launch = launch_seconds(topology)
+    per_element = dtype_bits(dtype) / 8 / permute_bandwidth(topology)
     for way in ways_:
         if way.least >= below:
             continue
         prices = Prices(topology, way.mesh, dtype)
         request = Request(shape, source, target, prices)
-        for step in way.moves:
+
+        def worth(rounds: int, elements: int, left: float = below - way.rest) -> bool:
+            return rounds * launch + elements * per_element < left
+
+        for step in way.moves(worth):
             if prices.step_seconds(step, way.tile) + way.rest >= below:
                 continue
             steps = (*way.before(), step, *way.after())
@@ -241,7 +248,7 @@ class _Way:
     """
 
     mesh: Mesh
-    moves: Iterator[Step]
+    moves: Callable[[Worth], Iterator[Step]]
     tile: tuple[int, ...]
     least: float
     rest: float
@@ -272,7 +279,7 @@ def _ways(
         return seconds if missing else 0.0
 
     def way(mesh: Mesh, one: Layout, other: Layout) -> _Way:
-        moves = _moves(mesh, shape, one, other, network)
+        moves = partial(_moves, mesh, shape, one, other, network)
         rest = least(source, one) + least(other, target)
         return _Way(
             mesh,
@@ -330,6 +337,7 @@ def _moves(
     source: Layout,
     target: Layout,
     network: Network,
+    worth: Worth,
 ) -> Iterator[Step]:
     """One step between layouts on two meshes, over all devices of `mesh`."""
     axes = mesh.whole_axes()
@@ -345,7 +353,7 @@ def _moves(
     if tiles[0] == tiles[1] and len(held) == len(wanted) == len(devices):
         for pairs in matches(ends.old_corners, ends.new_corners, distances, devices):
             yield Permute(axes, pairs)
-    yield from exchanges(ends, shape)
+    yield from exchanges(ends, shape, worth)
 
 
 def _corners(

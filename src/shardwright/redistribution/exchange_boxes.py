@@ -100,16 +100,21 @@ def boxes(layout: Layout, shape: Shape) -> tuple[Box, ...]:
     )
 
 
-def box_exchanges(ends: Ends, max_rounds: int | None = None) -> Iterator[Exchange]:
-    """The exchanges worth pricing, those of one shape of box a round first.
+Worth = Callable[[int, int], bool]
+"""Whether so many rounds, in which a device receives so many elements, can pay."""
 
-    Those that take more than `max_rounds` rounds are left out.
-    """
+
+def always(rounds: int, elements: int) -> bool:
+    return True
+
+
+def box_exchanges(ends: Ends, worth: Worth = always) -> Iterator[Exchange]:
+    """The exchanges worth pricing, those of one shape of box a round first."""
     pieces = _pieces(ends)
     if not pieces:
         return
     rounds = max_degree([(p.sender, p.receiver) for p in pieces])
-    if max_rounds is not None and rounds > max_rounds:
+    if not worth(rounds, _received(pieces)):
         if 1 < len(ends.old) <= MAX_JOINED:
             yield _exchange(ends, [], pieces)
         return
@@ -117,6 +122,14 @@ def box_exchanges(ends: Ends, max_rounds: int | None = None) -> Iterator[Exchang
     in_turn = _pieces(ends, in_turn=True)
     if in_turn != pieces and rounds <= FEW_ROUNDS:
         yield from _of_pieces(ends, in_turn)
+
+
+def _received(pieces: Sequence[_Piece]) -> int:
+    """Elements that the busiest member is sent."""
+    load: defaultdict[int, int] = defaultdict(int)
+    for p in pieces:
+        load[p.receiver] += math.prod(p.shape) if p.sender != p.receiver else 0
+    return max(load.values(), default=0)
 
 
 def _of_pieces(ends: Ends, pieces: Sequence[_Piece]) -> Iterator[Exchange]:
@@ -138,21 +151,23 @@ def _of_pieces(ends: Ends, pieces: Sequence[_Piece]) -> Iterator[Exchange]:
                 yield _exchange(ends, [*sizes[:large], *rest])
 
 
-def alike_exchanges(ends: Ends) -> Iterator[Exchange]:
+def alike_exchanges(ends: Ends, worth: Worth) -> Iterator[Exchange]:
     """All pieces cut to boxes of one smaller piece's shape: rounds that are full."""
     pieces = [p for p in _pieces(ends) if p.sender != p.receiver]
     shapes = sorted({p.shape for p in pieces}, key=math.prod)
     for shape in shapes[-1 - MAX_UNITS : -1]:
         if math.prod(shapes[-1]) <= MAX_BOXES * math.prod(shape):
-            found = cut_exchange(ends, shape)
+            found = cut_exchange(ends, shape, worth)
             if found is not None:
                 yield found
 
 
-def cut_exchange(ends: Ends, unit: Shape) -> Exchange | None:
+def cut_exchange(ends: Ends, unit: Shape, worth: Worth) -> Exchange | None:
     """Pieces cut to boxes of one unit's shape, so that all rounds are alike."""
     pieces = [small for p in _pieces(ends) for small in _cut(p, unit)]
     if len(pieces) * len(ends.old) > MAX_TABLE or not pieces:
+        return None
+    if not worth(max_degree([(p.sender, p.receiver) for p in pieces]), 0):
         return None
     small, large = [], []
     for p in pieces:

@@ -12,7 +12,9 @@ from shardwright.program.schedule import Axes, Exchange, Step
 from shardwright.redistribution.exchange_boxes import (
     MAX_JOINED,
     Ends,
+    Worth,
     alike_exchanges,
+    always,
     box_exchanges,
     boxes,
     corners,
@@ -77,7 +79,7 @@ def few_launches(request: Request) -> Iterator[Exchange]:
     """Exchanges of few rounds, where a group is small enough to match boxes in."""
     found = _ends(request, MAX_JOINED)
     if found is not None:
-        yield from box_exchanges(found[0], max_rounds=MAX_FEW)
+        yield from box_exchanges(found[0], lambda rounds, _: rounds <= MAX_FEW)
 
 
 def _exchanges(request: Request) -> Iterator[Exchange]:
@@ -112,17 +114,19 @@ def _ends(request: Request, max_members: int) -> tuple[Ends, tuple[int, ...]] | 
     return ends, sizes
 
 
-def exchanges(ends: Ends, sizes: tuple[int, ...]) -> Iterator[Exchange]:
+def exchanges(
+    ends: Ends, sizes: tuple[int, ...], worth: Worth = always
+) -> Iterator[Exchange]:
     """Exchanges of boxes as they come, in windows, and cut to one size."""
-    yield from box_exchanges(ends)
+    yield from box_exchanges(ends, worth)
     tiles = ends.old_tile, ends.new_tile
     unit = tuple(math.gcd(*pair) for pair in zip(*tiles, strict=True))
     if any(n % u for n, u in zip(sizes, unit, strict=True)):
-        yield from alike_exchanges(ends)
+        yield from alike_exchanges(ends, worth)
         return
     units = math.prod(t // u for t, u in zip(tiles[1], unit, strict=True))
     if len(ends.old) * units <= MAX_MEMBERS:
-        alike = cut_exchange(ends, unit)
+        alike = cut_exchange(ends, unit, worth)
         if alike is not None:
             yield alike
 

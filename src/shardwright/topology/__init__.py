@@ -6,6 +6,7 @@ from shardwright.topology.cost import (
     launch_seconds,
     next_seconds,
     op_seconds,
+    permute_bandwidth,
     schedule_seconds,
     step_seconds,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "member_distances",
     "next_seconds",
     "op_seconds",
+    "permute_bandwidth",
     "preset",
     "presets",
     "schedule_bytes",

@@ -146,6 +146,13 @@ def fastest_bandwidth(topology: Topology) -> float:
     return network.device_bandwidth
 
 
+def permute_bandwidth(topology: Topology) -> float:
+    """Bytes/s that a device receives in a permute at best: by one route."""
+    network = topology.network
+    is_torus = isinstance(network, Torus)
+    return network.link_bandwidth if is_torus else network.device_bandwidth
+
+
 def op_seconds(
     topology: Topology, flops: float, bytes_touched: float, dtype: str
 ) -> float:
