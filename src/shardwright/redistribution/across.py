@@ -268,6 +268,11 @@ def _ways(
     tiles = [x.tile_shape(shape) for x in (source, target)]
     limit = room_elements(dtype, *tiles)
 
+    every = Mesh(((DEVICES, source.mesh.num_devices),))
+    is_all = old == new == set(range(every.num_devices))
+    on = every if is_all else source.mesh
+    fastest = fastest_bandwidth(topology, on, on.whole_axes())
+
     @cache
     def leg(one: Layout, other: Layout) -> tuple[Step, ...]:
         prices = Prices(topology, one.mesh, dtype)
@@ -275,7 +280,7 @@ def _ways(
 
     def least(one: Layout, other: Layout) -> float:
         missing = _bound(shape, one, other) * dtype_bits(dtype) / 8
-        seconds = max(launch_seconds(topology), missing / fastest_bandwidth(topology))
+        seconds = max(launch_seconds(topology), missing / fastest)
         return seconds if missing else 0.0
 
     def way(mesh: Mesh, one: Layout, other: Layout) -> _Way:

@@ -113,15 +113,11 @@ def box_exchanges(ends: Ends, worth: Worth = always) -> Iterator[Exchange]:
     pieces = _pieces(ends)
     if not pieces:
         return
-    rounds = max_degree([(p.sender, p.receiver) for p in pieces])
-    if not worth(rounds, _received(pieces)):
-        if 1 < len(ends.old) <= MAX_JOINED:
-            yield _exchange(ends, [], pieces)
-        return
-    yield from _of_pieces(ends, pieces)
-    in_turn = _pieces(ends, in_turn=True)
-    if in_turn != pieces and rounds <= FEW_ROUNDS:
-        yield from _of_pieces(ends, in_turn)
+    yield from _of_pieces(ends, pieces, worth)
+    if max_degree([(p.sender, p.receiver) for p in pieces]) <= FEW_ROUNDS:
+        in_turn = _pieces(ends, in_turn=True)
+        if in_turn != pieces:
+            yield from _of_pieces(ends, in_turn, worth)
 
 
 def _received(pieces: Sequence[_Piece]) -> int:
@@ -132,23 +128,39 @@ def _received(pieces: Sequence[_Piece]) -> int:
     return max(load.values(), default=0)
 
 
-def _of_pieces(ends: Ends, pieces: Sequence[_Piece]) -> Iterator[Exchange]:
+def _of_pieces(
+    ends: Ends, pieces: Sequence[_Piece], worth: Worth
+) -> Iterator[Exchange]:
     """Exchanges of the same pieces in different boxes."""
+    received = _received(pieces)
     exact = _classes(pieces, lambda shape: shape)
     sizes = _classes(pieces, lambda shape: tuple(n.bit_length() for n in shape))
     together = _classes(pieces, lambda shape: None)
-    yield _exchange(ends, exact)
-    if sizes != exact:
-        yield _exchange(ends, sizes)
-    if together not in (exact, sizes):
-        yield _exchange(ends, together)
-    if 1 < len(ends.old) <= MAX_JOINED:
-        for large in range(len(sizes)):
-            small = [p for _, alike in sizes[large:] for p in alike]
+    tried: list[list[tuple[Shape, list[_Piece]]]] = []
+    for classes in (exact, sizes, together):
+        if classes not in tried and worth(_rounds(classes), received):
+            yield _exchange(ends, classes)
+        tried.append(classes)
+    if not 1 < len(ends.old) <= MAX_JOINED:
+        return
+    for large in range(len(sizes)):
+        begun = _rounds(sizes[:large]) + 1
+        small = [p for _, alike in sizes[large:] for p in alike]
+        if worth(begun, 0):
             yield _exchange(ends, sizes[:large], small)
-            if 0 < large < len(sizes) - 1:
-                rest = _classes(small, lambda shape: None)
+        if 0 < large < len(sizes) - 1:
+            rest = _classes(small, lambda shape: None)
+            if worth(begun - 1 + _rounds(rest), received):
                 yield _exchange(ends, [*sizes[:large], *rest])
+
+
+def _rounds(classes: Sequence[tuple[Shape, Sequence[_Piece]]]) -> int:
+    """Rounds of all classes, each coloured by itself."""
+    moving = (
+        [(p.sender, p.receiver) for p in alike if p.sender != p.receiver]
+        for _, alike in classes
+    )
+    return sum(map(max_degree, moving))
 
 
 def alike_exchanges(ends: Ends, worth: Worth) -> Iterator[Exchange]:
@@ -167,13 +179,13 @@ def cut_exchange(ends: Ends, unit: Shape, worth: Worth) -> Exchange | None:
     pieces = [small for p in _pieces(ends) for small in _cut(p, unit)]
     if len(pieces) * len(ends.old) > MAX_TABLE or not pieces:
         return None
-    if not worth(max_degree([(p.sender, p.receiver) for p in pieces]), 0):
-        return None
     small, large = [], []
     for p in pieces:
         fits = all(n <= u for n, u in zip(p.shape, unit, strict=True))
         (small if fits else large).append(p)
     alike = [(unit, small), *_classes(large, lambda shape: shape)]
+    if not worth(_rounds(alike), 0):
+        return None
     return _exchange(ends, sorted(alike, key=lambda c: c[0], reverse=True))
 
 

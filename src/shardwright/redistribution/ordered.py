@@ -177,8 +177,7 @@ def cheapest_ordered(
         (Cost(), next(order), Cost(), (), _State(problem.source))
     ]
     done: set[_State] = set()
-    sizes = [atom.size for atom in problem.atoms]
-    remaining = Remaining(problem.shape, sizes, problem.target, prices)
+    remaining = Remaining(problem.shape, problem.atoms, problem.target, prices)
     permutes = _Permutes(problem, prices.topology.network, remaining)
     while queue and len(done) < max_visited:
         _, _, cost, steps, state = heapq.heappop(queue)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwright.program.mesh import SubAxis
 from shardwright.program.types import dtype_bits
 from shardwright.redistribution.matching import Dims
 from shardwright.redistribution.sequences import Prices
@@ -24,15 +25,15 @@ class Remaining:
     def __init__(
         self,
         shape: Sequence[int],
-        sizes: Sequence[int],
+        atoms: tuple[SubAxis, ...],
         target: Dims,
         prices: Prices,
     ) -> None:
         self._shape = shape
-        self._sizes = sizes
+        self._sizes = sizes = [atom.size for atom in atoms]
         self._at = np.indices(sizes).reshape(len(sizes), -1)
         self._launch = launch_seconds(prices.topology)
-        fastest = fastest_bandwidth(prices.topology)
+        fastest = fastest_bandwidth(prices.topology, prices.mesh, atoms)
         self._per_element = dtype_bits(prices.dtype) / 8 / fastest
         self._starts, self._tile = self._boxes(target)
         self._known: dict[Dims, float] = {}

@@ -138,12 +138,21 @@ def launch_seconds(topology: Topology) -> float:
     return network.hop_seconds if is_torus else network.launch_seconds
 
 
-def fastest_bandwidth(topology: Topology) -> float:
-    """Bytes/s that a device receives at best, over all its links at once."""
+def fastest_bandwidth(
+    topology: Topology, mesh: Mesh, axes: tuple[SubAxis, ...]
+) -> float:
+    """Bytes/s that a device receives at best, over all links that lead to its group.
+
+    On a torus those are both ways of each dim along which the group lies.
+    """
     network = topology.network
-    if isinstance(network, Torus):
-        return 2 * len(network.shape) * network.link_bandwidth
-    return network.device_bandwidth
+    if isinstance(network, Switched):
+        return network.device_bandwidth
+    dims = len(network.shape)
+    if mesh.device_ids is None:
+        spans = _spans(network, _digits(mesh, axes))
+        dims = max(1, sum(span.size > 1 for span in spans))
+    return 2 * dims * network.link_bandwidth
 
 
 def permute_bandwidth(topology: Topology) -> float:
