@@ -423,6 +423,16 @@ def key_impl(dtype: Any) -> Any:
     return dtype._impl
 
 
+def sharding_of(value: Any) -> Any:
+    """The sharding of an array or a ShapeDtypeStruct; None where there is none.
+
+    From jax 0.12.1 on an array asserts that its sharding has no unreduced axes.
+    """
+    if isinstance(value, jax.Array) and hasattr(value, "_sharding"):
+        return value._sharding  # pyright: ignore[reportAttributeAccessIssue]
+    return getattr(value, "sharding", None)
+
+
 def is_staged(value: Any) -> bool:
     """Whether a tracer only records (jit), so that any primitive may be bound."""
     from jax._src.interpreters import partial_eval

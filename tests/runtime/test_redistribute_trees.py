@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import shardwright as sw
@@ -35,7 +35,7 @@ def test_from_and_to_one_device(make_mesh, topology):
     mesh = make_mesh(x=4, y=2)
     x = np.arange(16.0 * 24).reshape(16, 24)
     for device in (jax.devices()[0], jax.devices()[5]):
-        alone = SingleDeviceSharding(device)
+        alone = jax.device_put(0, device).sharding
         for spec in (P("x", "y"), P("y"), P(None, ("x", "y")), P()):
             wanted = NamedSharding(mesh, spec)
             spread = sw.redistribute(

@@ -15,6 +15,7 @@ from shardwright.jaxlib_bindings import (
     jaxpr_shardings,
     module_bytes,
     parse_module,
+    sharding_of,
 )
 from shardwright.program import Program
 
@@ -98,7 +99,7 @@ def find_mesh(trees: Any, jaxpr: Any = None) -> AnyMesh | None:
 def _sharding_of(leaf: Any) -> Any:
     if isinstance(leaf, jax.core.Tracer):
         return None
-    return getattr(leaf, "sharding", None)
+    return sharding_of(leaf)
 
 
 def _is_explicit(mesh: AnyMesh) -> bool:

@@ -13,7 +13,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shardwright.capture import Traced, program_from_function, to_partition_spec
 from shardwright.errors import PlanError
-from shardwright.jaxlib_bindings import is_staged, key_impl, module_bytes
+from shardwright.jaxlib_bindings import (
+    is_staged,
+    key_impl,
+    module_bytes,
+    sharding_of,
+)
 from shardwright.lowering import lower
 from shardwright.placement import Plan, place
 from shardwright.program import Layout
@@ -235,7 +240,7 @@ def _leaf_key(leaf: Any) -> Hashable:
     committed = getattr(leaf, "_committed", True) and not isinstance(
         leaf, jax.core.Tracer
     )
-    sharding = getattr(leaf, "sharding", None) if committed else None
+    sharding = sharding_of(leaf) if committed else None
     weak = getattr(aval, "weak_type", False)
     return aval.shape, aval.dtype, weak, sharding
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, NamedSharding, SingleDeviceSharding
+from jax.sharding import AxisType, NamedSharding, Sharding
 from jax.sharding import Mesh as JaxMesh
 from jax.sharding import PartitionSpec as P
 
@@ -18,8 +18,6 @@ from shardwright.errors import LayoutError
 from shardwright.lowering import schedules_module
 from shardwright.program import Layout, Mesh, Schedule
 from shardwright.runtime.call import sharded_call
-
-Sharding = NamedSharding | SingleDeviceSharding
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ def layout_of(sharding: Any, rank: int, what: str) -> Layout:
     """The layout that a sharding says; LayoutError where it is of another kind."""
     if isinstance(sharding, NamedSharding):
         return from_named_sharding(sharding, rank).layout
-    if isinstance(sharding, SingleDeviceSharding):
+    if isinstance(sharding, Sharding) and len(sharding.device_set) == 1:
         return Layout.replicated(Mesh(()), rank)
     raise LayoutError(
         f"{what} has no NamedSharding but {sharding}; put it on a mesh with "
@@ -50,7 +48,7 @@ def layout_of(sharding: Any, rank: int, what: str) -> Layout:
 
 def devices_of(sharding: Sharding) -> tuple[Any, ...] | None:
     """A sharding's devices in its mesh's order; None where the mesh is abstract."""
-    if isinstance(sharding, SingleDeviceSharding):
+    if not isinstance(sharding, NamedSharding):
         return tuple(sharding.device_set)
     mesh: Any = sharding.mesh
     return tuple(mesh.devices.flat) if isinstance(mesh, JaxMesh) else None

@@ -12,11 +12,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, Sharding
 from rich.console import Console
 from rich.progress import Progress
 
 from shardwright.errors import LayoutError
+from shardwright.jaxlib_bindings import sharding_of
 from shardwright.lowering import kind_of
 from shardwright.program import Mesh, Schedule, tile_bytes
 from shardwright.redistribution import plan_redistribution as plan_layouts
@@ -25,7 +26,6 @@ from shardwright.runtime.host_copies import copy_tiles, shares_memory
 from shardwright.runtime.jit import resolve_topology
 from shardwright.runtime.movers import (
     Move,
-    Sharding,
     devices_of,
     layout_of,
     move,
@@ -126,7 +126,7 @@ def plan_redistribution(
     `peak_bytes`, `room_bytes` (per device), `seconds` and `alternatives`.
     """
     shape, dtype = tuple(x.shape), mlir_dtype(x.dtype)
-    source = getattr(x, "sharding", None)
+    source = sharding_of(x)
     return _planned(shape, dtype, source, sharding, topology, max_bytes).schedule
 
 
@@ -179,7 +179,7 @@ def _move(
     max_bytes: int | None,
 ) -> Move | None:
     """How to move an array; None where it lies as wanted already."""
-    source = getattr(leaf, "sharding", None)  # a traced array has none
+    source = sharding_of(leaf)  # a traced array has none
     if source == sharding:
         return None
     shape, dtype = tuple(leaf.shape), mlir_dtype(leaf.dtype)
