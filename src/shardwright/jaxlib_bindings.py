@@ -433,6 +433,12 @@ def sharding_of(value: Any) -> Any:
     return getattr(value, "sharding", None)
 
 
+def tiles_by_device(array: jax.Array) -> dict[Any, jax.Array]:
+    """This process's tiles of an array; `addressable_shards` tells a sharding, too."""
+    tiles: list[jax.Array] = array._arrays  # pyright: ignore[reportAttributeAccessIssue]
+    return {device: tile for tile in tiles for device in tile.devices()}
+
+
 def is_staged(value: Any) -> bool:
     """Whether a tracer only records (jit), so that any primitive may be bound."""
     from jax._src.interpreters import partial_eval

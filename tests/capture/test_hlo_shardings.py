@@ -127,6 +127,7 @@ def test_all_shardings_of_a_program_meet_on_one_mesh():
         ("{devices=[2,2]<=[4]}", 1, LayoutError, "has 2 dims, the value 1"),
         ("{devices=[4]<=[4]}", 1, LayoutError, "for 4 devices, the program for 8"),
         ("{devices=[8]0,1,2,3,4,5,6,6}", 1, LayoutError, "once"),
+        ("{devices=[2]0,-1}", 1, LayoutError, "once"),
         ("{manual}", 1, InputError, "manual"),
         ("{maximal device=0}", 1, InputError, "single-device"),
         ("{{replicated}, {replicated}}", 1, InputError, "tuple"),

@@ -147,7 +147,18 @@ def _atoms(layout: Layout) -> list[SubAxis]:
 # Parsing --------------------------------------------------------------------
 
 
+_LISTED = re.compile(r"devices=\[[\d,]+\](-?\d[-\d,]*)")
+"""The devices of a tile assignment that lists them."""
+
+
 def _parse(text: str, rank: int, what: str) -> _Tiling | None:
+    for listed in _LISTED.findall(text):  # jaxlib 0.12.1 aborts on such lists
+        devices = listed.strip(",").split(",")
+        if len(set(devices)) != len(devices) or any(d.startswith("-") for d in devices):
+            raise LayoutError(
+                f"{what}: sharding {text} does not list each of its "
+                f"{len(devices)} devices once"
+            )
     try:
         sharding: Any = HloSharding.from_string(text)
     except Exception as error:

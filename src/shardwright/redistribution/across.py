@@ -150,11 +150,11 @@ def _plan_across(
         every = _all_devices(source, target)
         request = Request(shape, source, target, Prices(topology, every, dtype))
         return chosen(request, [priced(request, "local", local)], 0, steps_mesh=every)
-    ways_ = _ways(shape, dtype, source, target, topology)
+    every_way = _ways(shape, dtype, source, target, topology)
     if old == new and _can_join(shape, Change(source, target)):
         more = _ways(shape, dtype, joined(source), joined(target), topology)
-        ways_ = itertools.chain(ways_, more)
-    found = _cheapest(shape, dtype, source, target, topology, ways_, math.inf)
+        every_way = itertools.chain(every_way, more)
+    found = _cheapest(shape, dtype, source, target, topology, every_way, math.inf)
     if found is None:
         raise PlanError(
             f"a move of shape {shape} from {source} to {target} takes too many pieces"
@@ -168,14 +168,14 @@ def _cheapest(
     source: Layout,
     target: Layout,
     topology: Topology,
-    ways_: Iterator[_Way],
+    found_ways: Iterator[_Way],
     below: float,
 ) -> Schedule | None:
     """The cheapest of those that take fewer than `below` seconds, or None."""
     found: list[tuple[Alternative, Mesh]] = []
     launch = launch_seconds(topology)
     per_element = dtype_bits(dtype) / 8 / permute_bandwidth(topology)
-    for way in ways_:
+    for way in found_ways:
         if way.least >= below:
             continue
         prices = Prices(topology, way.mesh, dtype)

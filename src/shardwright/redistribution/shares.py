@@ -154,6 +154,9 @@ def work_of(shape: Shape, source: Layout, target: Layout) -> Work | None:
         for n, axes, is_moving in zip(shape, source.dims, moving, strict=True)
     )
     before, after = moved(source), moved(target)
+    fewest = max(ways([a for d in x.dims for a in d]) for x in (before, after))
+    if fewest * mesh.num_devices > MAX_VARIABLES:  # a block for each tile at least
+        return None
     tiles = before.tile_shape(sizes), after.tile_shape(sizes)
     unit = tuple(map(math.gcd, *tiles))
     if math.prod(sizes) > MAX_UNITS * math.prod(unit):

@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 from shardwright.capture import from_named_sharding, to_partition_spec
 from shardwright.errors import LayoutError
+from shardwright.jaxlib_bindings import tiles_by_device
 from shardwright.lowering import schedules_module
 from shardwright.program import Layout, Mesh, Schedule
 from shardwright.runtime.call import sharded_call
@@ -135,7 +136,7 @@ def _stacked(x: jax.Array, m: Move, devices: tuple[Any, ...]) -> jax.Array:
     Devices that hold none have zeros.
     """
     tile = m.schedule.source.tile_shape(m.schedule.shape) or (1,)
-    held = {shard.device: _shaped(shard.data, tile) for shard in x.addressable_shards}
+    held = {device: _shaped(data, tile) for device, data in tiles_by_device(x).items()}
     mine = jax.process_index()
     tiles = [
         held[d] if d in held else jax.device_put(np.zeros(tile, x.dtype), d)
