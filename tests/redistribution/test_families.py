@@ -25,6 +25,7 @@ from shardwright.program import (
     Round,
     Schedule,
     Shuffle,
+    Slice,
     Step,
     Unreduce,
 )
@@ -180,6 +181,17 @@ def test_parts_that_stay_partial_are_not_exchanged():
         check_schedule(schedule)
         for other in schedule.alternatives:
             check_schedule(dataclasses.replace(schedule, steps=other.steps))
+
+
+def test_ways_round_are_looked_for_where_all_links_are_alike():
+    # Half of each tile comes by a permute, the other half by a gather.
+    mesh = Mesh((("a", 4), ("b", 2)))
+    shape, h100 = (76, 52, 2232), preset("h100-8")
+    schedule = plan(shape, mesh, "-, -, a", "a:(2)2, -, b", h100)
+    assert [type(step) for step in schedule.steps] == [Slice, Permute, AllGather]
+    exchanges = [c for c in schedule.alternatives if c.family == "exchange"]
+    assert exchanges
+    assert all(schedule.seconds < c.seconds for c in exchanges)
 
 
 def test_cuts_across_runs_are_shortened_for_the_check():

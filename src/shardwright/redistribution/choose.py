@@ -154,9 +154,7 @@ def _ranked(request: Request) -> list[Alternative]:
     for family, steps in _candidates(request):
         if steps not in found:
             found[steps] = priced(request, family, steps)
-    prices = request.prices
-    is_layered = has_levels(prices.topology, prices.mesh)
-    if found and is_layered and not request.is_leg:
+    if found and not request.is_leg:
         below = min(candidate.seconds for candidate in found.values())
         for steps in _detours(request, below) if below > 0.0 else ():
             found[steps] = priced(request, family_of(steps), steps)
