@@ -33,8 +33,10 @@ def schedule_of(mesh: Mesh, shape: tuple[int, ...], old: str, new: str) -> Sched
     """The schedule that deals the reduction out, whatever else there is."""
     source, target = Layout.parse(mesh, old), Layout.parse(mesh, new)
     work = work_of(shape, source, target)
+    shares = work and cheapest_shares(work)
     assert work is not None
-    steps = dealt(work, cheapest_shares(work), 1 << 40)
+    assert shares is not None
+    steps = dealt(work, shares, 1 << 40)
     assert steps is not None
     plan = plan_schedule(shape, "f32", source, target, BYTES)
     return dataclasses.replace(plan, steps=steps, alternatives=())
@@ -45,7 +47,9 @@ def test_the_least_load(mesh, shape, old, new, load):
     source, target = Layout.parse(mesh, old), Layout.parse(mesh, new)
     work = work_of(shape, source, target)
     assert work is not None
-    assert math.isclose(cheapest_shares(work).load, load)
+    shares = cheapest_shares(work)
+    assert shares is not None
+    assert math.isclose(shares.load, load)
 
 
 def test_who_wants_a_total_and_holds_a_part_may_add_it_last():
@@ -54,6 +58,7 @@ def test_who_wants_a_total_and_holds_a_part_may_add_it_last():
     work = work_of((8,), source, target)
     assert work is not None
     shares = cheapest_shares(work)
+    assert shares is not None
     assert math.isclose(shares.load, 2.2)
     assert math.isclose(least_load(work, shares), 2.0)
 

@@ -108,9 +108,9 @@ def _dealt_out(request: Request, bound: int) -> tuple[list[Alternative], int]:
     """A schedule that deals the reduction out, if any, and the bound with its proof."""
     shape, source, target = request.shape, request.source, request.target
     work = work_of(shape, source, target)
-    if work is None:
+    shares = work and cheapest_shares(work)
+    if work is None or shares is None:
         return [], bound
-    shares = cheapest_shares(work)
     dtype = request.prices.dtype
     elements = math.ceil(least_load(work, shares) * work.unit - 1e-6)
     tiles = (x.tile_shape(shape) for x in (source, target))

@@ -201,28 +201,34 @@ def _tile_and_place(at: Shape, counts: Shape) -> tuple[Shape, int]:
     return tuple(i // n for i, n in zip(at, counts, strict=True)), place
 
 
-def cheapest_shares(work: Work) -> Shares:
+def cheapest_shares(work: Work) -> Shares | None:
     """The optimum where each element is reduced by one device.
 
-    Among equals, with the fewest messages.
+    Among equals, with the fewest messages. None where the solver finds none.
     """
     return _optimum(_program(work))
 
 
 def least_load(work: Work, shares: Shares) -> float:
-    """Units that the busiest member receives at least, whoever helps whom."""
+    """Units that the busiest member receives at least, whoever helps whom.
+
+    0 where the solver does not tell.
+    """
     helped = [[b.is_helped(m) for m in range(work.members)] for b in work.blocks]
     if not np.any(helped):
         return shares.load
     program = _program(work)
     fewer = program.received - np.array(helped)
-    return _optimum(dataclasses.replace(program, received=fewer)).load
+    found = _optimum(dataclasses.replace(program, received=fewer))
+    return 0.0 if found is None else found.load
 
 
-def _optimum(program: _Program) -> Shares:
+def _optimum(program: _Program) -> Shares | None:
     least = 1e-6 / max(1.0, float(program.received.sum()))
     price = np.append(least * program.received.ravel(), 1.0)
     found = milp(price, constraints=program.constraints(1))
+    if found.x is None:
+        return None
     return Shares(float(found.x[-1]), found.x[:-1].reshape(program.received.shape))
 
 
